@@ -1,20 +1,20 @@
 """What a user gets with default options and empty caches: how much of the GPU's time is decided, and how soon.
 
-    python -m benchmarks.coverage --out OUT --work WORK --seconds 3000          on a GPU: all jobs that have no row yet
-    python -m benchmarks.coverage --out OUT --work WORK --part 1/4 --gpu 0      a quarter of them, on the first GPU
-    python -m benchmarks.coverage --out OUT --work WORK --rate                  candidates judged a second
-    python -m benchmarks.coverage --out OUT --work W1 --collect W2 W3           writes coverage.h100.json of all rows
-    python -m benchmarks.coverage --dry --out OUT --work WORK                   on a CPU, tiny: proves the script
+    python -m benchmarks.coverage --out OUT --work WORK --seconds 3000     on a GPU: all jobs that have no row yet
+    python -m benchmarks.coverage --out OUT --work WORK --part 1/4 --gpu 0 a quarter of them, on the first GPU
+    python -m benchmarks.coverage --out OUT --work WORK --rate             candidates judged a second
+    python -m benchmarks.coverage --out OUT --work W1 --collect W2 W3      writes coverage.h100.json of all rows
+    python -m benchmarks.coverage --dry --out OUT --work WORK              on a CPU, tiny: proves the script
 
-Jobs are tasks of our own at large sizes (coverage_tasks.py) and models as packages define them (coverage_models.py).
-A job is a few fresh processes, one after the other, with nothing beside them on the GPU: plain Inductor's first call
-three times, each with empty caches; the backend with default options and an empty cache, then all that is measured of
-it (coverage_job.py); with --graphs reduce-overhead too. A process that takes longer than its limit is ended, and the
-row says so: `failed` counts it.
+Jobs are tasks of our own at large sizes (coverage_tasks.py) and models as packages define them
+(coverage_models.py). A job is a few fresh processes, one after the other, with nothing beside them on the GPU:
+plain Inductor's first call three times, each with empty caches; the backend with default options and an empty
+cache, then all that is measured of it (coverage_job.py); with --graphs reduce-overhead too. A process that takes
+longer than its limit is ended, and the row says so: `failed` counts it.
 
-WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's end
-cut off leaves none. Several runs may share a machine: give each a --gpu, cores of its own (taskset) and a WORK.
-A set that lacks jobs is written as NAME.partial.GPU.json.
+WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's
+end cut off leaves none. Several runs may share a machine: give each a --gpu, cores of its own (taskset) and a
+WORK. A set that lacks jobs is written as NAME.partial.GPU.json.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INDUCTOR_LIMIT_S = 120.0
 CUDAL1_LIMIT_S = 240.0
 INDUCTOR_RUNS = 3
 USUAL_JOB_S = 150.0  # less time than the longest job took, or this before one has, and no job is begun
-DRY_JOBS = ("rms_norm_bf16", "hard_sigmoid", "gpt2.train")
+DRY_JOBS = ("linear_layer_norm", "rms_norm_bf16", "gpt2.train")
 POLL_S = 0.1
 
 
@@ -110,7 +110,8 @@ def measure_job(run: Run, job: Job) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     failed: dict[str, str] = {}
     inductor = [
-        run_arm(run, job, "inductor", folder, f"inductor{i}", failed) for i in range(1 if run.dry else INDUCTOR_RUNS)
+        run_arm(run, job, "inductor", folder, f"inductor{i}", failed)
+        for i in range(1 if run.dry else INDUCTOR_RUNS)
     ]
     found = run_arm(run, job, "cudal1", folder, "cudal1", failed)
     graphs = run_arm(run, job, "graphs", folder, "cudal1", failed) if run.graphs else {}
@@ -145,9 +146,7 @@ def row_of(
     }
 
 
-def run_arm(
-    run: Run, job: Job, arm: str, folder: Path, caches: str, failed: dict[str, str]
-) -> dict[str, Any]:
+def run_arm(run: Run, job: Job, arm: str, folder: Path, caches: str, failed: dict[str, str]) -> dict[str, Any]:
     """What one process measured; why it did not end well goes to `failed`. Raises OutOfTime at the run's end."""
     file = folder / caches / f"{arm}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -191,6 +190,8 @@ def environment_of(run: Run, caches: Path) -> dict[str, str]:
         "CUDAL1_KEY_FILE": "key",
     }
     found = {name: str((caches / place).absolute()) for name, place in places.items()}
+    if run.dry:  # no time of it is reported
+        found["TORCHINDUCTOR_CACHE_DIR"] = str((run.work / "inductor").absolute())
     return found | ({"CUDA_VISIBLE_DEVICES": run.gpu} if run.gpu else {})
 
 
@@ -219,7 +220,8 @@ def collect(arguments: argparse.Namespace, wanted: Sequence[Job]) -> int:
     rows = read_rows(folders)
     if not rows:
         return 0 if arguments.rate else 1
-    rate = next((json.loads(f.read_text()) for d in folders if (f := d / "rate.json").is_file()), {})
+    rates = [json.loads(f.read_text()) for d in folders if (f := d / "rate.json").is_file()]
+    rate = rates[0] if rates else {}
     is_whole = not {job.name for job in JOBS} - {row["job"] for row in rows}
     name = arguments.name if is_whole or arguments.dry else f"{arguments.name}.partial"
     measured = {} if arguments.dry else {key: rows[0][key] for key in ("device", "commit", "versions")}
@@ -289,7 +291,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--graphs", action="store_true", help="reduce-overhead too, with the same kernels")
     parser.add_argument("--rate", action="store_true", help="measures candidates a second and no job")
     parser.add_argument("--collect", type=Path, nargs="*", help="measures nothing, adds these folders' rows")
-    parser.add_argument("--dry", action="store_true", help="host target, tiny sizes, three jobs: proves the script")
+    parser.add_argument("--dry", action="store_true", help="host target, tiny sizes: proves the script")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,5 @@
-"""How far a call's results are from the same module's in float64, in slices, so that tensors of 8 GiB can be compared.
+"""How far a call's results are from the same module's in float64, in slices, so that tensors of 8 GiB can be
+compared.
 
 An element's error is |x - exact| over |exact| and the typical size of its tensor together; of indices, masks and
 integers the share that differs is the error. A call is wrong beyond TOLERANCE and WORSE times Inductor's error.

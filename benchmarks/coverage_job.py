@@ -7,48 +7,45 @@
     graphs     the kernels of that in reduce-overhead, beside Inductor in it
 
 Imports of torch and of the model's package, the model's construction and the device's context are outside of the
-times; everything of this package and of Inductor is imported within. FILE holds what was measured so far at any time,
-so that a process that is ended leaves what it had.
+times; everything of this package and of Inductor is imported within. FILE holds what was measured so far at any
+time, so that a process that is ended leaves what it had.
 """
-
-# Nothing of the package, nor of Inductor, is imported up here: a first call pays for that, as a user's does.
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import random
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import torch
 
-from benchmarks.coverage_errors import reference, worst_error
 from benchmarks.coverage_jobs import Job, job_named
-from benchmarks.model_contenders import Contender, Step, results, timed_ms, wait
-from benchmarks.side_by_side import ends_with_parent
+from benchmarks.coverage_measure import (
+    FirstVerdict,
+    allow_recompiles,
+    choices,
+    compare,
+    compile_watched,
+    decided_regions,
+    first_call,
+    gpu_times,
+    settle,
+    time_arms,
+    watch_progress,
+)
+from benchmarks.model_contenders import Contender, Step
+from benchmarks.side_by_side import OUT_OF_TIME, OutOfTime, ends_with_parent
 
 Arm = Literal["inductor", "cudal1", "graphs"]
 
-DECISIONS = ("Judging", "Done", "Decided")  # events of synthesis that a region's verdict or decision gives
-PREPARING = "Preparing"
-SETTLE_S = 20.0  # for calls until the trial between variants has decided
-SETTLE_CALLS = 60  # after which calls are given at a pace, for variants that compile behind them
-PACE_S = 0.05
-ROUNDS_S = 4.0
-ROUNDS = 100
-MIN_ROUNDS = 5
-FLUSH_BYTES = 256 << 20  # written before each timed call: several times the L2
-PROFILED_CALLS = 2
-RECOMPILES = 128  # two ways to compile a model, and layers that share their code
+DRY_BUDGET_S = 4.0
 
 
 @dataclass
@@ -67,30 +64,14 @@ class Report:
     @contextmanager
     def may_fail(self, what: str) -> Iterator[None]:
         """Of which the failure is noted, and the rest goes on."""
+        self.stage(what)
         try:
             yield
+        except OutOfTime:
+            raise
         except Exception as error:  # noqa: BLE001  a finding, not the end
             traceback.print_exc()
             self.row.setdefault("failures", {})[what] = f"{type(error).__name__}: {error}"[:300]
-
-
-@dataclass
-class FirstVerdict:
-    """When the first region was known, and when the first verdict or decision came."""
-
-    known: float | None = None
-    decided: float | None = None
-
-    def note(self, event: object) -> None:
-        name = type(event).__name__
-        if name == PREPARING and self.known is None:
-            self.known = time.monotonic()
-        elif name in DECISIONS and self.decided is None:
-            self.decided = time.monotonic()
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.known is None or self.decided is None else self.decided - self.known
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ends_with_parent():
         try:
             measure(job_named(arguments.job), arguments.arm, report, arguments.dry)
+        except OutOfTime:
+            return OUT_OF_TIME  # the file tells what was being done
         except Exception as error:  # noqa: BLE001  a row that says so
             traceback.print_exc()
             report.stage("failed", error=f"{type(error).__name__}: {error}"[:300])
@@ -130,26 +113,6 @@ def make_step(job: Job, device: torch.device, tiny: bool) -> Step:
     return step
 
 
-def first_call(step: Step, make: Callable[[], Callable[..., Any]]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The compiled module; seconds of its making and first call, and the memory that this took, in MiB."""
-    wait(step)
-    begin = time.perf_counter()
-    compiled = make()
-    step.run(compiled)
-    wait(step)
-    seconds = time.perf_counter() - begin
-    step.clear()
-    return compiled, {"first_call_s": seconds, **memory_mib(step)}
-
-
-def memory_mib(step: Step) -> dict[str, int]:
-    """The allocator's peak in this process, and what the device holds now, for whomever."""
-    if not step.inputs[0].is_cuda:
-        return {}
-    free, total = torch.cuda.mem_get_info()
-    return {"peak_mib": torch.cuda.max_memory_reserved() >> 20, "held_mib": (total - free) >> 20}
-
-
 def measure_inductor(step: Step, report: Report, dry: bool) -> None:
     report.stage("first call")
     _, found = first_call(step, lambda: torch.compile(step.module))
@@ -163,27 +126,25 @@ def measure_cudal1(step: Step, report: Report, dry: bool) -> None:
         from cudal1_compile.backend import cudal1
 
         watch_progress(first)
-        options = {"options": {"target": "host", "budget_s": 4.0}} if dry else {}
-        return torch.compile(step.module, backend=cudal1, **options)
+        options: Any = {"target": "host", "budget_s": DRY_BUDGET_S} if dry else None
+        return torch.compile(step.module, backend=cudal1, options=options)
 
     report.stage("first call")
     compiled, found = first_call(step, make)
-    report.stage("trial between variants", **found, first_verdict_s=first.seconds)
+    report.stage("trial between variants", **found, first_verdict_s=first.seconds())
     report.stage("regions", **settle(step, compiled), regions=decided_regions(), choices=choices())
     arms = [Contender("cudal1", compiled)]
-    call: dict[str, Any] = {}
-    with report.may_fail("inductor beside it"):
-        report.stage("inductor beside it")
-        contender, call["graphs"] = compile_watched(step, dry)
+    graphs: list[Any] = []
+    with report.may_fail("Inductor beside it"):
+        contender, graphs = compile_watched(step, dry)
         arms.append(contender)
-    report.stage("timed rounds", **time_arms(step, arms))
-    with report.may_fail("profile"):
-        report.stage("profile")
-        if "graphs" in call:
-            report.stage("profile", **gpu_times(step, arms[-1], call["graphs"], report.path.parent, dry))
+    with report.may_fail("timed rounds"):
+        report.row |= time_arms(step, arms)
+    if graphs:
+        with report.may_fail("profile"):
+            report.row |= gpu_times(step, arms[-1], graphs, report.path.parent, dry)
     with report.may_fail("errors"):
-        report.stage("errors")
-        report.stage("errors", **compare(step, arms))
+        report.row |= compare(step, arms)
 
 
 def measure_graphs(step: Step, report: Report, dry: bool) -> None:
@@ -198,142 +159,16 @@ def measure_graphs(step: Step, report: Report, dry: bool) -> None:
     report.stage("first call")
     compiled, found = first_call(step, lambda: torch.compile(step.module, backend=backend))
     report.stage("trial between variants", **found)
-    report.stage("inductor beside it", **settle(step, compiled), choices=choices())
-    torch._dynamo.config.recompile_limit = RECOMPILES
+    report.stage("Inductor beside it", **settle(step, compiled), choices=choices())
+    allow_recompiles()
     plain, _ = first_call(step, lambda: torch.compile(step.module, backend=inductor_backend("reduce-overhead")))
     arms = [Contender("cudal1", compiled), Contender("inductor", plain)]
     for arm in arms * 3:  # warm up, record, replay
         step.clear()
         step.run(arm.call)
-    report.stage("timed rounds", **time_arms(step, arms))
+    report.stage("errors", **time_arms(step, arms))
     with report.may_fail("errors"):
-        report.stage("errors", **compare(step, arms))
-
-
-def watch_progress(first: FirstVerdict) -> None:
-    """What synthesis says goes to `first` too. Of a tree that has no such line nothing is known."""
-    from cudal1_compile.pipeline import progress
-
-    shown: Any = getattr(progress, "LineProgress", None)
-    if shown is not None:
-        show = shown.__call__
-
-        def noted(self: Any, event: Any) -> None:
-            first.note(event)
-            show(self, event)
-
-        shown.__call__ = noted
-
-
-def settle(step: Step, call: Callable[..., Any]) -> dict[str, Any]:
-    """Calls until every graph's trial has decided, or SETTLE_S are over."""
-    begin, calls = time.monotonic(), 0
-    while "deciding" in choices() and time.monotonic() - begin < SETTLE_S:
-        step.clear()
-        step.run(call)
-        calls += 1
-        if calls > SETTLE_CALLS:
-            time.sleep(PACE_S)
-    step.clear()
-    wait(step)
-    return {"settling": {"calls": calls, "seconds": time.monotonic() - begin, "is_settled": "deciding" not in choices()}}
-
-
-def choices() -> list[str]:
-    from cudal1_compile.pipeline.process_state import last_plans
-
-    return [p.plan.choice for p in last_plans()]
-
-
-def decided_regions() -> list[dict[str, Any]]:
-    """Every distinct region of this process's graphs, as its last plan has it."""
-    from cudal1_compile.pipeline.process_state import last_plans
-
-    regions = {r.fingerprint: r for p in last_plans() for r in p.plan.regions}
-    counts: dict[str, int] = {}
-    for p in last_plans():
-        for r in p.plan.regions:
-            counts[r.fingerprint] = counts.get(r.fingerprint, 0) + r.seen.count
-    return [
-        {
-            "fingerprint": f,
-            "outcome": r.outcome,
-            "reason": r.reason[:80],
-            "speedup": r.speedup,
-            "count": counts[f],
-            "phase": r.seen.phase,
-        }
-        for f, r in regions.items()
-    ]
-
-
-def compile_watched(step: Step, dry: bool) -> tuple[Contender, Any]:
-    """Inductor in the same process, and what it made of its graphs."""
-    from benchmarks.coverage_trace import watched
-    from cudal1_compile.pipeline.process_state import last_plans
-
-    torch._dynamo.config.recompile_limit = RECOMPILES
-    chosen = {f for p in last_plans() for f in p.plan.chosen("all_kernels")}
-    with watched(chosen, products=not dry) as (backend, graphs):
-        compiled, _ = first_call(step, lambda: torch.compile(step.module, backend=backend))
-    return Contender("inductor", compiled), graphs
-
-
-def time_arms(step: Step, arms: Sequence[Contender]) -> dict[str, Any]:
-    """Median milliseconds of each, with the host, from an idle device to an idle device, the L2 flushed before.
-
-    Rounds in an order drawn for each, so that drift cancels.
-    """
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=step.inputs[0].device) if step.inputs[0].is_cuda else None
-    rng, order = random.Random(0), list(arms)
-    times: dict[str, list[float]] = {arm.name: [] for arm in arms}
-    end = time.monotonic() + ROUNDS_S
-    for done in range(ROUNDS):
-        if time.monotonic() > end and done >= MIN_ROUNDS:
-            break
-        rng.shuffle(order)
-        for arm in order:
-            step.clear()
-            if flush is not None:
-                flush.zero_()
-            times[arm.name].append(timed_ms(step, arm))
-    step.clear()
-    return {"ms": {name: median(ms) for name, ms in times.items()}, "rounds": len(times[arms[0].name])}
-
-
-def gpu_times(step: Step, inductor: Contender, graphs: Any, folder: Path, dry: bool) -> dict[str, Any]:
-    """Microseconds of one call of Inductor's by region, and of all its kernels.
-
-    Without a GPU operations stand in for microseconds.
-    """
-    from benchmarks.coverage_trace import count_operations, shares
-    from benchmarks.model_kernels import record
-
-    def call() -> None:
-        step.clear()
-        step.run(inductor.call)
-
-    if dry:
-        us, in_order = count_operations(graphs), True
-    else:
-        path = folder / "trace.json"
-        calls = [shares(launches, graphs, step.train) for launches in record([call] * PROFILED_CALLS, path)]
-        path.unlink()
-        names = {f for c in calls for f in c.us}
-        us = {f: sum(c.us.get(f, 0.0) for c in calls) / len(calls) for f in names}
-        in_order = all(c.in_order for c in calls)
-    step.clear()
-    return {"us": us, "in_order": in_order}
-
-
-def compare(step: Step, arms: Sequence[Contender]) -> dict[str, Any]:
-    """The worst error of each arm over all outputs and gradients, and against what."""
-    step.clear()
-    exact, against = reference(step)
-    found: dict[str, float] = {}
-    for arm in arms:
-        found[arm.name] = worst_error(results(step, arm.call), exact)
-    return {"errors": found, "against": against}
+        report.row |= compare(step, arms)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def _model(model: Model) -> Job:
         moved = tuple((x.to(model.dtype) if x.is_floating_point() else x).to(device) for x in inputs)
         return module.to(device=device, dtype=model.dtype), moved
 
-    return Job(model.name, "model", model.direction == "train", make)
+    return Job(model.name, "model", model.train, make)
 
 
 JOBS = (*(_task(maker) for maker in MAKERS), *(_model(model) for model in MODELS))

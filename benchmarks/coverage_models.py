@@ -1,22 +1,21 @@
 """Models as their packages define them: random weights, the packages' own classes, usual widths, fewer layers.
 
-Inference returns the model's logits or states, training the loss whose gradients are taken. Nothing is downloaded.
-Packages are imported when a model is made. Batches are such that a call takes 2 to 100 ms on an H100; `tiny` shrinks
-batches, lengths and depths for a dry run on a CPU.
+Inference returns the model's logits or states, training the loss whose gradients are taken. Nothing is
+downloaded. Packages are imported when a model is made. Batches are such that a call takes 2 to 100 ms on an
+H100; `tiny` shrinks batches, lengths and depths for a dry run on a CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 Made = tuple[nn.Module, tuple[Tensor, ...]]
-Direction = Literal["inference", "train"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +23,12 @@ class Model:
     """make(tiny) -> module and inputs, on the CPU in float32. `dtype`: what both are converted to."""
 
     name: str
-    package: str
     make: Callable[[bool], Made]
-    direction: Direction = "inference"
     dtype: torch.dtype = torch.float32
+
+    @property
+    def train(self) -> bool:
+        return self.name.endswith(".train")
 
 
 class Named(nn.Module):
@@ -59,7 +60,7 @@ def _ids(vocab: int, batch: int, length: int) -> Tensor:
 def _transformers(
     name: str, names: tuple[str, ...], field: str, config: Mapping[str, Any], inputs: Callable[[int], Any]
 ) -> Callable[[bool], Made]:
-    """name: of the class, whose config's class is known to it. `inputs` gets the divisor of batches and lengths."""
+    """name: of the class, which knows its config's class; `inputs` gets the divisor of batches and lengths."""
 
     def make(tiny: bool) -> Made:
         import transformers
@@ -106,7 +107,11 @@ WAV2VEC2 = {
     "final_dropout": 0.0,
 }
 
+DEEPER = {**LLAMA, "num_hidden_layers": 8}
+
 IDS = ("input_ids",)
+TEXTS = ("input_ids", "decoder_input_ids")
+HEARD = ("input_features", "decoder_input_ids")
 LABELLED = ("input_ids", "labels")
 
 
@@ -132,6 +137,11 @@ def _speech(by: int) -> tuple[Tensor, ...]:
     return torch.randn(max(1, 8 // by), 80, 3000), _ids(51865, max(1, 8 // by), max(8, 128 // by))
 
 
+def _waves(by: int) -> tuple[Tensor, ...]:
+    """Ten seconds."""
+    return (torch.randn(max(1, 8 // by), 160_000 // by),)
+
+
 def _images(model: nn.Module, batch: int, tiny: bool, side: int = 224) -> Made:
     return model, (torch.randn(2 if tiny else batch, 3, side, side),)
 
@@ -143,7 +153,7 @@ def _labelled_images(model: nn.Module, batch: int, tiny: bool) -> Made:
 
 def _timm(name: str, batch: int, train: bool = False) -> Callable[[bool], Made]:
     def make(tiny: bool) -> Made:
-        import timm
+        import timm  # type: ignore[import-not-found,unused-ignore]
 
         model: nn.Module = timm.create_model(name, pretrained=False)
         return (_labelled_images if train else _images)(model, batch, tiny)
@@ -153,7 +163,7 @@ def _timm(name: str, batch: int, train: bool = False) -> Callable[[bool], Made]:
 
 def _torchvision(name: str, batch: int, train: bool = False) -> Callable[[bool], Made]:
     def make(tiny: bool) -> Made:
-        import torchvision
+        import torchvision  # type: ignore[import-not-found,unused-ignore]
 
         model: nn.Module = getattr(torchvision.models, name)(weights=None)
         return (_labelled_images if train else _images)(model, batch, tiny)
@@ -162,7 +172,7 @@ def _torchvision(name: str, batch: int, train: bool = False) -> Callable[[bool],
 
 
 def r3d_18(tiny: bool) -> Made:
-    from torchvision.models.video import r3d_18 as made
+    from torchvision.models.video import r3d_18 as made  # type: ignore[import-not-found,unused-ignore]
 
     side, batch = (32, 1) if tiny else (112, 8)
     return made(weights=None), (torch.randn(batch, 3, 16, side, side),)
@@ -172,7 +182,7 @@ def _graph(name: str) -> Callable[[bool], Made]:
     """A random graph with a loop at each node, as torch_geometric's AddSelfLoops leaves it."""
 
     def make(tiny: bool) -> Made:
-        from torch_geometric.nn import models
+        from torch_geometric.nn import models  # type: ignore[import-not-found,unused-ignore]
 
         nodes, edges = (200, 800) if tiny else (100_000, 1_600_000)
         own = torch.arange(nodes)
@@ -183,29 +193,38 @@ def _graph(name: str) -> Callable[[bool], Made]:
     return make
 
 
-HALF = torch.bfloat16
+HALF, FULL = torch.bfloat16, torch.float32
 
+LLAMA_LM, GPT2_LM, BERT_LM = "LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"
+
+HUGGING_FACE: tuple[tuple[str, Callable[[bool], Made], torch.dtype], ...] = (
+    ("llama", _transformers(LLAMA_LM, IDS, "logits", LLAMA, _causal(4, 1024, 32000)), HALF),
+    ("llama_16_tokens", _transformers(LLAMA_LM, IDS, "logits", DEEPER, _causal(1, 16, 32000)), HALF),
+    ("gpt2", _transformers(GPT2_LM, IDS, "logits", GPT2, _causal(8, 512, 50257)), FULL),
+    ("bert", _transformers(BERT_LM, IDS, "logits", BERT, _causal(16, 384, 30522)), FULL),
+    (
+        "modernbert",
+        _transformers("ModernBertForMaskedLM", IDS, "logits", MODERN_BERT, _causal(16, 1024, 50368)),
+        HALF,
+    ),
+    ("t5", _transformers("T5ForConditionalGeneration", TEXTS, "logits", T5, _pair(16, 512, 128, 32128)), FULL),
+    ("whisper", _transformers("WhisperForConditionalGeneration", HEARD, "logits", WHISPER, _speech), FULL),
+    ("wav2vec2", _transformers("Wav2Vec2ForCTC", ("input_values",), "logits", WAV2VEC2, _waves), FULL),
+    ("bert.train", _transformers(BERT_LM, LABELLED, "loss", BERT, _labelled(16, 256, 30522)), FULL),
+    ("gpt2.train", _transformers(GPT2_LM, LABELLED, "loss", GPT2, _labelled(4, 512, 50257)), FULL),
+)
+IMAGES: tuple[tuple[str, Callable[[bool], Made]], ...] = (
+    ("vit", _timm("vit_base_patch16_224", 64)),
+    ("convnext", _timm("convnext_tiny", 64)),
+    ("vit.train", _timm("vit_small_patch16_224", 64, train=True)),
+    ("convnext.train", _timm("convnext_tiny", 32, train=True)),
+    ("resnet50", _torchvision("resnet50", 64)),
+    ("mobilenet_v3", _torchvision("mobilenet_v3_large", 256)),
+    ("resnet18.train", _torchvision("resnet18", 64, train=True)),
+    ("r3d_18", r3d_18),
+)
 MODELS = (
-    Model("llama", "transformers", _transformers("LlamaForCausalLM", IDS, "logits", LLAMA, _causal(4, 1024, 32000)), dtype=HALF),
-    Model("llama_16_tokens", "transformers", _transformers("LlamaForCausalLM", IDS, "logits", {**LLAMA, "num_hidden_layers": 8}, _causal(1, 16, 32000)), dtype=HALF),
-    Model("gpt2", "transformers", _transformers("GPT2LMHeadModel", IDS, "logits", GPT2, _causal(8, 512, 50257))),
-    Model("bert", "transformers", _transformers("BertForMaskedLM", IDS, "logits", BERT, _causal(16, 384, 30522))),
-    Model("modernbert", "transformers", _transformers("ModernBertForMaskedLM", IDS, "logits", MODERN_BERT, _causal(16, 1024, 50368)), dtype=HALF),
-    Model("t5", "transformers", _transformers("T5ForConditionalGeneration", ("input_ids", "decoder_input_ids"), "logits", T5, _pair(16, 512, 128, 32128))),
-    Model("whisper", "transformers", _transformers("WhisperForConditionalGeneration", ("input_features", "decoder_input_ids"), "logits", WHISPER, _speech)),
-    Model("wav2vec2", "transformers", _transformers("Wav2Vec2ForCTC", ("input_values",), "logits", WAV2VEC2, lambda by: (torch.randn(max(1, 8 // by), 160_000 // by),))),
-    Model("vit", "timm", _timm("vit_base_patch16_224", 64)),
-    Model("swin", "timm", _timm("swin_tiny_patch4_window7_224", 64)),
-    Model("convnext", "timm", _timm("convnext_tiny", 64)),
-    Model("resnet50", "torchvision", _torchvision("resnet50", 64)),
-    Model("efficientnet", "torchvision", _torchvision("efficientnet_b0", 128)),
-    Model("mobilenet_v3", "torchvision", _torchvision("mobilenet_v3_large", 256)),
-    Model("r3d_18", "torchvision", r3d_18),
-    Model("gcn", "torch_geometric", _graph("GCN")),
-    Model("gat", "torch_geometric", _graph("GAT")),
-    Model("bert.train", "transformers", _transformers("BertForMaskedLM", LABELLED, "loss", BERT, _labelled(16, 256, 30522)), "train"),
-    Model("gpt2.train", "transformers", _transformers("GPT2LMHeadModel", LABELLED, "loss", GPT2, _labelled(4, 512, 50257)), "train"),
-    Model("vit.train", "timm", _timm("vit_small_patch16_224", 64, train=True), "train"),
-    Model("convnext.train", "timm", _timm("convnext_tiny", 32, train=True), "train"),
-    Model("resnet18.train", "torchvision", _torchvision("resnet18", 64, train=True), "train"),
+    *(Model(name, make, dtype) for name, make, dtype in HUGGING_FACE),
+    *(Model(name, make) for name, make in IMAGES),
+    Model("gcn", _graph("GCN")),
 )

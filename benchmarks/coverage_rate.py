@@ -2,9 +2,9 @@
 
     python -m benchmarks.coverage_rate --out FILE     {"judged_per_s_small": ..., "judged_per_s_large": ...}
 
-`small`: the usual small regions of benchmarks/judge_rate.py; `large`: regions of 1 GiB. Candidates are drawn before
-the clock starts, the judge's workers are up; builds are within. What no clock came to does not count: a text that is
-refused, a build that fails, a wrong result, what is put off.
+`small`: the usual small regions of benchmarks/judge_rate.py; `large`: regions of 1 GiB. Candidates are drawn
+before the clock starts, the judge's workers are up; builds are within. What no clock came to does not count: a
+text that is refused, a build that fails, a wrong result, what is put off.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rates(seconds: float, dry: bool) -> dict[str, Any]:
-    """On this machine's GPU; on the host target, where regions of 1 GiB would take minutes, only the small ones."""
+    """On this machine's GPU; on the host target, where 1 GiB would take minutes, of small regions alone."""
     target = HOST if dry else detect_target(torch.device("cuda"))
     limits = Limits()
     small = _draw_small(int(seconds * PER_SECOND))
@@ -150,7 +150,7 @@ def _judge_for(judge: Judge, tasks: Sequence[Task], seconds: float) -> tuple[Cou
             pending += judge.submit(taken)
         done = [f for f in pending if f.done()]
         pending = [f for f in pending if not f.done()]
-        stages.update(_stage(f.result()) for f in done)
+        stages.update(stage_of(f.result()) for f in done)
         time.sleep(POLL_S)
     took_s = time.monotonic() - begin
     for future in pending:
@@ -158,7 +158,7 @@ def _judge_for(judge: Judge, tasks: Sequence[Task], seconds: float) -> tuple[Cou
     return stages, took_s
 
 
-def _stage(verdict: Verdict) -> str:
+def stage_of(verdict: Verdict) -> str:
     if isinstance(verdict, Deferred):
         return "deferred"
     if isinstance(verdict, Rejected) and verdict.stage != "time":

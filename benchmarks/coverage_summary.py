@@ -1,9 +1,10 @@
 """From rows of jobs to what coverage says: how much of the GPU's time was decided, how fast, and how right.
 
-A region's time is that of Inductor's kernels for it in one call (coverage_trace.py says what is approximate); shares
-are of all jobs' times together. A region is decided by a kernel (hit, new), at the floor, or by a proven no win
-(unprofitable, or aten runs it). A job is over the limit where its first call took longer than Inductor's (median of
-its processes) times INDUCTOR_SHARE, the budget and SLACK_S. Rows that failed count; what they have counts too.
+A region's time is that of Inductor's kernels for it in one call (coverage_trace.py says what is approximate);
+shares are of all jobs' times together. A region is decided by a kernel (hit, new), at the floor, or by a proven
+no win (unprofitable, or aten runs it). A job is over the limit where its first call took longer than Inductor's
+(median of its processes) times INDUCTOR_SHARE, the budget and SLACK_S. Rows that failed count; what they have
+counts too.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ def limit_s(row: Row) -> float | None:
     """Of the first call; None where Inductor's is not known."""
     if not (times := row["inductor_first_s"]):
         return None
-    return median(times) * INDUCTOR_SHARE + float(row["budget_s"]) + SLACK_S
+    return float(median(times)) * INDUCTOR_SHARE + float(row["budget_s"]) + SLACK_S
 
 
 def is_over(row: Row) -> bool:
     limit = limit_s(row)
-    return limit is not None and row.get("first_call_s") is not None and row["first_call_s"] > limit
+    first: float | None = row.get("first_call_s")
+    return limit is not None and first is not None and first > limit
 
 
 def us_by_outcome(row: Row) -> Counter[str]:
@@ -53,7 +55,8 @@ def us_by_outcome(row: Row) -> Counter[str]:
 
 
 def graph_us(row: Row) -> float:
-    return sum(row.get("us", {}).values())
+    us: Mapping[str, float] = row.get("us", {})
+    return sum(us.values())
 
 
 def share(part: float, whole: float) -> float:
@@ -87,12 +90,12 @@ def is_without_room(region: Row) -> bool:
 
 def speedup(row: Row, part: str = "") -> float | None:
     """Inductor's median time over cudal1's."""
-    ms = (row.get(part) or {}).get("ms", {}) if part else row.get("ms", {})
+    ms: Mapping[str, float] = (row.get(part, {}) if part else row).get("ms", {})
     return ms["inductor"] / ms["cudal1"] if {"inductor", "cudal1"} <= ms.keys() else None
 
 
 def is_wrong_row(row: Row) -> bool:
-    found = [part.get("errors", {}) for part in (row, row.get("graphs") or {})]
+    found = [part.get("errors", {}) for part in (row, row.get("graphs", {}))]
     return any(is_wrong(e["cudal1"], e.get("inductor", 0.0)) for e in found if "cudal1" in e)
 
 
@@ -133,7 +136,7 @@ def intervals(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
 
 
 def describe(rows: Sequence[Row], rate: Mapping[str, Any]) -> dict[str, Any]:
-    """`detail`: a row a job. A region is a line: fingerprint outcome [speedup] GPU time xcount [#reason]."""
+    """`detail`: a row a job. A region: `fingerprint outcome [speedup] GPU-time [xcount] [#reason]`."""
     reasons: dict[str, int] = {}
     described = {row["job"]: _describe(row, reasons) for row in rows}
     kinds = {kind: value([row for row in rows if row["kind"] == kind]) for kind in ("task", "model")}
@@ -164,7 +167,7 @@ def _describe(row: Row, reasons: dict[str, int]) -> dict[str, Any]:
         "errors": " ".join(f"{name} {error:.1e}" for name, error in row.get("errors", {}).items()),
         "against": row.get("against"),
         "peak_mib": " ".join(f"{arm} {mib}" for arm, mib in row.get("peak_mib", {}).items()),
-        "regions": [_line(r, row.get("us", {}), reasons) for r in row.get("regions", [])],
+        "regions": "; ".join(_words(r, row.get("us", {}), reasons) for r in row.get("regions", [])),
     }
     found["in_reduce_overhead"] = _short(speedup(row, "graphs"))
     if row.get("us") and not row.get("in_order", True):
@@ -173,14 +176,16 @@ def _describe(row: Row, reasons: dict[str, int]) -> dict[str, Any]:
         found["wrong"] = True
     if row["failed"]:
         found["failed"] = {what: why[:REASON] for what, why in row["failed"].items()}
-    return {key: v for key, v in found.items() if v not in (None, "", [])}
+    return {key: v for key, v in found.items() if v not in (None, "")}
 
 
-def _line(region: Row, us: Mapping[str, float], reasons: dict[str, int]) -> str:
+def _words(region: Row, us: Mapping[str, float], reasons: dict[str, int]) -> str:
     words = [region["fingerprint"][:12], region["outcome"]]
     if region["speedup"] is not None:
         words.append(f"{region['speedup']:.2f}x")
-    words += [f"{us.get(region['fingerprint'], 0.0):.0f}us", f"x{region['count']}"]
+    words.append(f"{us.get(region['fingerprint'], 0.0):.0f}us")
+    if region["count"] > 1:
+        words.append(f"x{region['count']}")
     if region["reason"]:
         words.append(f"#{reasons.setdefault(region['reason'][:REASON], len(reasons))}")
     return " ".join(words)

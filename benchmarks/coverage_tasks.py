@@ -1,8 +1,8 @@
 """Tasks of our own at large sizes: one layer, or a short chain, over tensors of 0.1 to 8 GiB.
 
 Each is a module as a user writes it and its inputs; half of them hold a tensor of over 1 GiB, none one of 2^31
-elements or more. `size` gives each free size (batch, length, rows), so that a dry run on a CPU shrinks them all; what
-a layer is made for (its channels) stays.
+elements or more. `size` gives each free size (batch, length, rows), so that a dry run on a CPU shrinks them all;
+what a layer is made for (its channels) stays.
 """
 
 from __future__ import annotations
@@ -44,13 +44,7 @@ def on(function: Callable[..., Any], *inputs: Tensor) -> Made:
 
 
 def conv1d_norm_gelu(s: Size) -> Made:
-    return chain(
-        nn.Conv1d(64, 128, 9, padding=4), nn.GroupNorm(8, 128), nn.GELU(), of=(s(160), 64, s(32768))
-    )
-
-
-def conv1d_dilated(s: Size) -> Made:
-    return chain(nn.Conv1d(96, 64, 5, stride=2, dilation=3), of=(s(64), 96, s(65536)))
+    return chain(nn.Conv1d(64, 128, 9, padding=4), nn.GroupNorm(8, 128), nn.GELU(), of=(s(160), 64, s(32768)))
 
 
 def conv1d_depthwise_silu(s: Size) -> Made:
@@ -69,7 +63,8 @@ def conv2d_norm_relu_pool(s: Size) -> Made:
 
 def conv2d_softmax_scale(s: Size) -> Made:
     def run(conv: nn.Module, scale: nn.Module, x: Tensor) -> Tensor:
-        return F.softmax(conv(x), dim=1) * scale(x.mean((2, 3)))[:, :, None, None]
+        scales: Tensor = scale(x.mean((2, 3)))[:, :, None, None]
+        return F.softmax(conv(x), dim=1) * scales
 
     return Apply(run, nn.Conv2d(32, 64, 3, padding=1), nn.Linear(32, 64)), (
         torch.randn(s(160), 32, s(192), s(192)),
@@ -128,10 +123,6 @@ def batch_norm(s: Size) -> Made:
 
 def group_norm(s: Size) -> Made:
     return chain(nn.GroupNorm(16, 64), of=(s(160), 64, s(320), s(320)))
-
-
-def instance_norm(s: Size) -> Made:
-    return chain(nn.InstanceNorm2d(48), of=(s(96), 48, s(384), s(384)))
 
 
 def layer_norm(s: Size) -> Made:
@@ -223,10 +214,6 @@ def matmul_square(s: Size) -> Made:
     return on(torch.matmul, torch.randn(s(8192), s(8192)), torch.randn(s(8192), s(8192)))
 
 
-def matmul_tall(s: Size) -> Made:
-    return on(torch.matmul, torch.randn(s(1048576), 256), torch.randn(256, 128))
-
-
 def matmul_square_bf16(s: Size) -> Made:
     half = torch.bfloat16
     return on(
@@ -268,10 +255,6 @@ def hard_sigmoid(s: Size) -> Made:
     return chain(nn.Hardsigmoid(), of=(s(24576), s(65536)))
 
 
-def mish_softplus_bf16(s: Size) -> Made:
-    return on(lambda x: F.mish(x) + F.softplus(x), torch.randn(s(32768), s(49152), dtype=torch.bfloat16))
-
-
 def sum_middle(s: Size) -> Made:
     return on(lambda x: x.sum(1), torch.randn(s(256), s(2048), s(1024)))
 
@@ -281,15 +264,15 @@ def argmax_rows(s: Size) -> Made:
 
 
 MAKERS: tuple[Maker, ...] = (
-    *(conv1d_norm_gelu, conv1d_dilated, conv1d_depthwise_silu, conv2d, conv2d_norm_relu_pool),
+    *(conv1d_norm_gelu, conv1d_depthwise_silu, conv2d, conv2d_norm_relu_pool),
     *(conv2d_softmax_scale, depthwise2d_relu6),
     *(pointwise2d_hardswish, conv3d_leaky_mean, conv3d_instance_norm_pool),
     *(transposed1d, transposed2d_bias_clamp, transposed3d_norm_relu),
-    *(batch_norm, group_norm, instance_norm, layer_norm, rms_norm_bf16),
+    *(batch_norm, group_norm, layer_norm, rms_norm_bf16),
     *(max_pool1d, max_pool2d, avg_pool3d),
     *(cumsum, cumprod, reverse_cumsum),
     *(softmax, log_softmax, cross_entropy, kl_divergence, smooth_l1, hinge, cosine_triplet),
-    *(matmul_square, matmul_tall, matmul_square_bf16, matrix_vector, batched_softmax_bf16),
+    *(matmul_square, matmul_square_bf16, matrix_vector, batched_softmax_bf16),
     *(linear_gelu_bf16, linear_layer_norm),
-    *(gelu, hard_sigmoid, mish_softplus_bf16, sum_middle, argmax_rows),
+    *(gelu, hard_sigmoid, sum_middle, argmax_rows),
 )

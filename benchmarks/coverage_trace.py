@@ -1,16 +1,16 @@
 """Whose GPU time is it? Inductor's kernels of one call, laid against the regions of its graphs.
 
-    with watched(chosen, products) as (backend, graphs):    compile with `backend`, run forward and backward once
-    shares(launches, graphs, train)                         microseconds by region's fingerprint, OUTSIDE for the rest
+    with watched(chosen, products) as (backend, graphs):    compile with it, run forward and backward once
+    shares(launches, graphs, train)                         microseconds by fingerprint, OUTSIDE for the rest
 
-The backend is plain Inductor, which also notes each graph's regions at the backend's hook, and in which order the
-generated code calls its kernels and libraries. Of a product that is cut in several ways the one counts whose kernels
-were found, else product with epilogue.
+The backend is plain Inductor, which also notes each graph's regions at the backend's hook, and in which order
+the generated code calls its kernels and libraries. Of a product that is cut in several ways the one counts whose
+kernels were found, else product with epilogue.
 
-What is approximate: a kernel of several regions counts for each by its share of the operations; a kernel that serves
-several layers is described at its first use; a library's kernels belong to the library call that stands between the
-same two kernels of Inductor's, and calls that stand there side by side share them in order, or evenly. Where a
-profile does not have the order of the code, libraries' time is nobody's (`in_order` is False).
+What is approximate: a kernel of several regions counts for each by its share of the operations; a kernel that
+serves several layers is described at its first use; a library's kernels belong to the library call that stands
+between the same two kernels of Inductor's, and calls that stand there side by side share them in order, or
+evenly. Where a profile does not have the order of the code, libraries' time is nobody's (`in_order` is False).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cudal1_fx_passes.fusion.partition import Partition
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
-NO_LAUNCH = ("MultiOutput", "MultiOutputLayout", "AssertScalar", "DynamicScalar")  # Inductor's "calls" without work
+NO_LAUNCH = ("MultiOutput", "AssertScalar", "DynamicScalar")  # Inductor's calls without work
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,9 @@ def _orders(graphs: Sequence[Graph], train: bool) -> Iterator[list[Graph]]:
         yield [*graphs[::2], *reversed(graphs[1::2])]
 
 
-def _in_order(launches: Sequence[Launch], calls: Sequence[Call], origins: dict[str, Operations]) -> dict[str, float]:
+def _in_order(
+    launches: Sequence[Launch], calls: Sequence[Call], origins: dict[str, Operations]
+) -> dict[str, float]:
     us: defaultdict[str, float] = defaultdict(float)
     gap: list[Launch] = []
     libraries: list[Call] = []
