@@ -86,6 +86,7 @@ def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench
 
 
 def test_what_another_judge_holds_up_beyond_a_limit_gets_its_verdict(bench: DeviceBench) -> None:
+    _judged(bench, _honest("silu")[:1])  # a worker is up
     files = LockFiles("GPU-0")
     descriptors = files.descriptors()
     threading.Timer(1.2 * REQUEST_S, let_go, [descriptors]).start()  # its hung worker is killed then

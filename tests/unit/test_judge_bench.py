@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, me
 
 from benchmarks.redteam.honest import SILU_SCALAR
 from benchmarks.redteam.regions import region
+from cudal1_cache.descriptors import try_lock
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import finals
 from cudal1_compile.judge.bench import worker as worker_module
@@ -374,11 +376,14 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     fault = "memcheck: Invalid __global__ read"
 
+    _, device = bench._worker_pool._lock_files.descriptors()
+
     def look(program: Program, candidate: Candidate, *_: object) -> CheckReport:
+        assert not try_lock(device, fcntl.LOCK_EX)  # and nobody takes times beside it
         return CheckReport(fault if candidate is faulty else None, ())
 
     monkeypatch.setattr(finals, "find_fault_on_device", look)
     assert finals_of(bench, program, [faulty, sound]) == [Rejected("verify", fault), measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
-    assert scripts[0].alive
+    assert scripts[0].alive and try_lock(device, fcntl.LOCK_EX)
     bench.close()

@@ -14,13 +14,14 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.device_lock import LockFiles
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles, let_go
 from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_fx_passes.program.ir import Program
@@ -92,6 +93,16 @@ class WorkerPool:
         self.add("worker starts", time.monotonic() - begin)
         with self._lock:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
+
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """For a tool that runs on the device beside the workers: nobody takes times meanwhile."""
+        descriptors = self._lock_files.descriptors()
+        try:
+            with DeviceLock(descriptors).inside():
+                yield
+        finally:
+            let_go(descriptors)
 
     def let_write(self) -> None:
         """From now on workers may change files."""
