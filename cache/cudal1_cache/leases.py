@@ -95,8 +95,7 @@ def _take(path: Path) -> Lease | Held:
             raise
         if _is_at(path, descriptor):
             with suppress(OSError):  # a full disk: nobody learns who holds it
-                os.truncate(descriptor, 0)
-                os.pwrite(descriptor, b"%d" % os.getpid(), 0)
+                os.pwrite(descriptor, b"%-20d" % os.getpid(), 0)  # over what a dead one wrote
             return Lease(path, descriptor)
         close(descriptor)  # it was released, and removed, before it was locked
 
@@ -109,7 +108,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _read_pid(descriptor: int) -> int | None:
-    said = os.pread(descriptor, 20, 0)
+    said = os.pread(descriptor, 20, 0).strip()
     return int(said) if said.isdigit() else None
 
 
