@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import get_args
@@ -219,6 +219,7 @@ class Planner:
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
+        seen = {r.fingerprint: r.seen for r in untuned}
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
             generator = self._generator()
@@ -232,7 +233,15 @@ class Planner:
                     progress,
                     values=values,
                     counts=counts,
+                    found=lambda fingerprint: self._decided(seen[fingerprint]),
                 )
+
+    def _decided(self, seen: SeenRegion) -> Entry | None:
+        """The entry that makes work on an untuned region needless, once another process has stored it."""
+        with suppress(CacheError):  # look_up has said so
+            entry = self._find(seen)
+            return entry if entry is not None and self.look_up(seen).outcome != "untuned" else None
+        return None
 
     def _generator(self) -> Generator:
         try:

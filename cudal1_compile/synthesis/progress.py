@@ -75,7 +75,15 @@ class Proposed:
     left_s: float
 
 
-Event = Preparing | Asking | Proposed | Judging | Examining | Done
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing is left to do but what other processes are doing: so many regions."""
+
+    regions: int
+    left_s: float
+
+
+Event = Preparing | Asking | Proposed | Judging | Examining | Waiting | Done
 Progress = Callable[[Event], None]
 
 
@@ -99,6 +107,8 @@ def describe(event: Event, kind: TargetKind) -> str:
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
         case Examining(region, regions, best):
             return f"cudal1: region {region}/{regions}, proving the best candidate{_best(best, kind)}, {left}"
+        case Waiting(regions):
+            return f"cudal1: regions that another process writes kernels for: {regions}; waiting for them, {left}"
         case Done(region, regions, outcome):
             return f"cudal1: region {region}/{regions} {outcome.fingerprint[:12]}: {_ended(outcome, kind)}, {left}"
 

@@ -17,19 +17,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
+from cudal1_compile.synthesis.neighbours import Found, Neighbours
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import RegionTask, Request
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 
 log = logging.getLogger(__name__)
@@ -63,23 +66,39 @@ def synthesize_all(
     exemplars: ExemplarConfig | None = None,
     values: Sequence[float] | None = None,
     counts: Sequence[int] | None = None,
+    found: Found = lambda fingerprint: None,
 ) -> list[Outcome]:
     """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
 
     `values`: what kernels may win in each region, in any one unit, as far as nothing is timed; by default the
-    bytes it moves. `counts`: the region's uses, by default one each.
+    bytes it moves. `counts`: the region's uses, by default one each. A region that another process with the same
+    cache works on is its; `found` (neighbours.py) tells which entry that needs.
     """
     budget = budget or Budget()
+    timer = Timer(budget)
     config = exemplars or ExemplarConfig()
-    made = [RegionTask(p, generator, judge.target, store, budget, seed, config) for p in programs]
-    unique = {t.region.fingerprint: t for t in reversed(made)}
+    names = [fingerprint(canonicalise(p)) for p in programs]
+    named = dict(zip(reversed(names), reversed(programs), strict=True))
     worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
-    ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
-    order = list(dict.fromkeys(made[i].region.fingerprint for i in ranked))
-    uses = {t.region.fingerprint: n for t, n in zip(made, counts or [1] * len(made), strict=True)}
-    run = _Run([unique[f] for f in order], uses, generator, judge, budget, progress)
-    run.work()
-    return [unique[t.region.fingerprint].outcome() for t in made]
+    order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
+    uses = dict(zip(names, counts or [1] * len(names), strict=True))
+
+    def make(name: str) -> RegionTask:
+        return RegionTask(named[name], generator, judge.target, store, budget, seed, config)
+
+    ended: dict[str, RegionTask] = {}
+    leases = Leases(store.path.parent if store.path is not None else None)
+    with Neighbours(leases, judge.target.key, found, timer, progress) as neighbours:
+        while mine := neighbours.take([name for name in order if name not in ended]):
+            tasks = [make(name) for name in mine]  # with what others have stored by now
+            _Run(tasks, uses, generator, judge, replace(budget, seconds=timer.left_s), progress).work()
+            neighbours.release()
+            ended |= {task.region.fingerprint: task for task in tasks}
+    for name, ending in neighbours.endings.items():
+        ended[name] = make(name)
+        ended[name].result = ending
+        progress(Done(order.index(name) + 1, len(order), ended[name].outcome(), timer.left_s))
+    return [ended[name].outcome() for name in names]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, me
 
 from benchmarks.redteam.honest import SILU_SCALAR, SILU_VECTOR
 from benchmarks.redteam.regions import region
+from cudal1_cache.descriptors import try_lock
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import finals
 from cudal1_compile.judge.bench import worker as worker_module
@@ -18,7 +20,7 @@ from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.trial import TrialStopped
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
@@ -57,6 +59,31 @@ def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypa
     assert bench.counts["worker restarts"] == 1
     bench.close()
     assert not any(s.alive for s in scripts[:3])
+
+
+def test_a_worker_that_only_waited_for_another_process_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([DeviceTaken("others have it")]), Script([reply(RIGHT)]), Script([]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    assert judged(bench, tasks()[:1]) == [Deferred("others have it")]
+    assert judged(bench, tasks()[:1]) == [RIGHT]
+    assert bench.counts["worker restarts"] == 0
+    bench.close()
+
+
+def test_a_worker_that_waits_for_another_process_from_its_start_on_gives_up_no_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def waits(*_: object) -> wire.Message:
+        raise DeviceTaken("others have it")
+
+    scripts = [Script([]), Script([reply(RIGHT)]), Script([])]
+    monkeypatch.setattr(scripts[0], "ask", waits)
+    bench = make_bench(monkeypatch, scripts)
+    (verdict,) = judged(bench, tasks()[:1])
+    assert isinstance(verdict, Deferred) and "others have it" in verdict.reason
+    assert bench._worker_pool._read_only  # it is not where it may write that it would start
+    assert not scripts[1].asked
+    bench.close()
 
 
 def test_a_worker_that_died_says_nothing_where_a_known_good_kernel_fails_too(
@@ -126,7 +153,7 @@ def test_a_worker_answers_for_baselines(monkeypatch: pytest.MonkeyPatch) -> None
                 raise TrialStopped("the device does not answer")
             return measured(1.6)
 
-    server = worker_module._Server({})
+    server = worker_module._Server({}, lambda message: None)
     monkeypatch.setattr(server, "_session", Session())
     line = wire.encode(wire.baselines_request(region("softmax"), 7, inductor=True))
     reply, is_last = server.answer(line)
@@ -393,11 +420,14 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     fault = "memcheck: Invalid __global__ read"
 
+    _, device = bench._worker_pool._lock_files.descriptors()
+
     def look(program: Program, candidate: Candidate, *_: object) -> CheckReport:
+        assert not try_lock(device, fcntl.LOCK_EX)  # and nobody takes times beside it
         return CheckReport(fault if candidate is faulty else None, ())
 
     monkeypatch.setattr(finals, "find_fault_on_device", look)
     assert finals_of(bench, program, [faulty, sound]) == [Rejected("verify", fault), measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
-    assert scripts[0].alive
+    assert scripts[0].alive and try_lock(device, fcntl.LOCK_EX)
     bench.close()

@@ -7,8 +7,9 @@
     small regions' case suites made ahead by others (case_suite_file.py)
 
 All of it goes on side by side: what waits for what is said in jobs.py. The device lock (device_lock.py) lets
-case suites and trials run side by side, and times be taken alone. Where memory is short for several workers, there
-is one; what was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
+case suites and trials run side by side, and times be taken alone, whichever process judges on the device. Where
+memory is short for several workers, there is one; what was put off beside others, or did not end in time, is
+judged again alone. Restarts are counted.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import fork_server, wire
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
 from cudal1_compile.judge.sandbox.builders import Builders
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate
@@ -80,7 +82,7 @@ class DeviceBench:
         self._fork_server = fork_server.take()
         spawn = partial(spawn, compiled=self._compiled, fork_server=self._fork_server)
         self._builders = Builders(limits.build_count)
-        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request)
+        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request, LockFiles(_uuid(index)))
         self._slots = Slots(*self._worker_pool.slots)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._suites = Prefetch(spawn, SUITE_MAKERS)
@@ -426,6 +428,11 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
+
+
+def _uuid(index: int) -> str:
+    """Of a device; empty where this process has none, and no worker will start."""
+    return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
 
 
 def _is_no_answer(build: Future[Built]) -> bool:

@@ -178,7 +178,7 @@ class FinalsRunner:
             return report
         begin = time.monotonic()
         seconds = self._limits.sanitizer_s
-        with self._work.alone(slot):
+        with self._work.alone(slot), self._worker_pool.device():
             found = find_fault_on_device(heat.program, *entrant, heat.seed, self._worker_pool.index, seconds)
         self._worker_pool.add("compute-sanitizer", time.monotonic() - begin)
         return found

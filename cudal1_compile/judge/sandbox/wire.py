@@ -9,7 +9,8 @@
     compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
     suite {program, seed, distributions, path}        -> {suite: path} | {why_not}; likewise
 
-A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
+A reply with `fatal` is the worker's last one: its device context is spoilt. Before a reply may come {waits: true}
+and {waits: false}: between them the worker waits for others to leave the device. This module turns binaries and
 verdicts into JSON and back; it opens no pipes.
 """
 
@@ -36,6 +37,10 @@ Message = dict[str, Any]
 def start_request(device_index: int, limits: Limits, lock_descriptors: Sequence[int] = ()) -> Message:
     """lock_descriptors: of device_lock.py, which the worker inherited; none where it has the device to itself."""
     return {"op": "start", "device": device_index, "limits": asdict(limits), "lock_descriptors": lock_descriptors}
+
+
+def waiting_message(waits: bool) -> Message:
+    return {"waits": waits}
 
 
 def room_request() -> Message:
