@@ -12,12 +12,14 @@ Times = Sequence[float]  # microseconds a call, one number a round
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
-def of_baselines(aten_us: Times | None, inductor_us: Times | None, floor_us: float) -> Timing | None:
-    """aten as the candidate, at no time where it cannot be run; one of both is there."""
+def of_baselines(aten_us: Times | None, inductor_us: Times | None, floor_us: float) -> Timing:
+    """aten as the candidate, at no time where it cannot be run; one of both is there.
+
+    Times that vary are no reason to know nothing: the bounds are then as far apart.
+    """
     timed = [times for times in (aten_us, inductor_us) if times is not None]
-    found = compare_times(timed[-1], timed[0])
-    if not isinstance(found, Speedup):
-        return None
+    found = compare_times(timed[-1], timed[0], QUICK_VARIANCE)
+    assert isinstance(found, Speedup)
     return Timing(
         candidate_us=found.candidate_us,
         aten_us=found.candidate_us if aten_us is not None else math.inf,

@@ -26,7 +26,7 @@ from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Index, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 
-COPIED_BYTES = tuple(1 << n for n in range(12, 29, 2))  # read and written together
+COPIED_BYTES = tuple(1 << n for n in range(12, 31, 2))  # read and written together
 ROUNDS = 5
 SIDE = {"f64": 4096, "f32": 8192, "f16": 8192, "bf16": 8192}  # of the square products
 SPLIT = 3  # TF32 products in the place of one of float32
@@ -45,14 +45,13 @@ class Floor:
         return max(self._copy_us(least_bytes(program)), sum(n / self._rate(op) for op, n in counts))
 
     def _copy_us(self, size: int) -> float:
-        """Between two measured sizes on a line, beyond the largest in proportion to it."""
-        (least, least_us), *_, (most, most_us) = self._copies
+        """Between two measured sizes on a line, beyond the largest on the last one."""
+        (least, least_us), *_ = self._copies
         if size <= least:
             return least_us
-        for (a, a_us), (b, b_us) in pairwise(self._copies):
-            if size <= b:
-                return a_us + (b_us - a_us) * (size - a) / (b - a)
-        return most_us * size / most
+        lines = list(pairwise(self._copies))
+        (a, a_us), (b, b_us) = next((line for line in lines if size <= line[1][0]), lines[-1])
+        return a_us + (b_us - a_us) * (size - a) / (b - a)
 
     @cached_property
     def _copies(self) -> Sequence[tuple[int, float]]:
