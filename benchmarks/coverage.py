@@ -139,8 +139,7 @@ def row_of(
         "budget_s": DEFAULT_GRAPH_BUDGET_S,
         "inductor_first_s": [p["first_call_s"] for p in inductor if "first_call_s" in p],
         **{key: found[key] for key in (*kept, "errors", "against") if key in found},
-        "peak_mib": {arm: p["peak_mib"] for arm, p in parts.items() if "peak_mib" in p},
-        "held_mib": {arm: p["held_mib"] for arm, p in parts.items() if "held_mib" in p},
+        "mib": {arm: [p["peak_mib"], p["held_mib"]] for arm, p in parts.items() if "peak_mib" in p},
         "graphs": {key: graphs[key] for key in ("ms", "errors", "choices", "settling") if key in graphs},
         "failed": dict(failed),
     }

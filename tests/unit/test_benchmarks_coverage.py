@@ -24,14 +24,14 @@ from benchmarks import coverage_summary as summary
 from benchmarks.coverage_errors import is_wrong, tensor_error, worst_error
 from benchmarks.coverage_jobs import JOBS, job_named
 from benchmarks.coverage_measure import FirstVerdict
-from benchmarks.coverage_rate import LARGE, stage_of
+from benchmarks.coverage_rate import large_regions, stage_of
 from benchmarks.coverage_trace import Call, Graph, Owners, shares
 from benchmarks.model_kernels import OUTSIDE, Launch
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.verdict import Deferred, Rejected
 from cudal1_compile.synthesis import Outcome, Unfinished
 from cudal1_compile.synthesis.progress import Done, Preparing
-from cudal1_fx_passes.program.text import parse_program
+from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -274,7 +274,12 @@ def test_a_region_is_a_few_words_and_reasons_are_listed_once() -> None:
 def test_candidates_without_a_time_do_not_count() -> None:
     verdicts = [Rejected("time", "slower"), Rejected("verify", "wrong"), Deferred("no room")]
     assert [stage_of(v) for v in verdicts] == ["timed", "verify", "deferred"]
-    assert all(0.9 * GIB < bytes_moved(parse_program(text)) < 1.1 * GIB for text in LARGE)
+
+
+def test_large_regions_are_of_one_gib_each() -> None:
+    found = large_regions()
+    assert all(0.9 * GIB < bytes_moved(program) < 1.1 * GIB for program in found)
+    assert len({print_program(program) for program in found}) == len(found) >= 40
 
 
 # the run
@@ -319,7 +324,7 @@ def write_rows(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def test_parts_are_merged_and_the_file_stays_small(tmp_path: Path) -> None:
-    regions = [region(f"{i:064x}", "untuned", f"the reason of region {i % 7}" * 9, 1.23) for i in range(16)]
+    regions = [region(f"{i:064x}", "untuned", f"the reason of region {i % 7}" * 9, 1.23) for i in range(15)]
     us = {r["fingerprint"]: 123456.789 for r in regions}
     rows = [row(job.name, kind=job.kind, regions=regions, us=us) for job in JOBS]
     write_rows(tmp_path / "work", rows[::2])
