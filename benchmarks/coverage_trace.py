@@ -110,17 +110,21 @@ def watched(chosen: Collection[str], products: bool) -> Iterator[tuple[Backend, 
         return compile_fx(gm, example_inputs, config_patches={HOOK: observe})
 
     def noted_kernel(self: Any, kernel_name: str, *args: Any, **kwargs: Any) -> Any:
-        graphs[-1].calls.append(Call(kernel_name, {}))
+        for graph in graphs[-1:]:
+            graph.calls.append(Call(kernel_name, {}))
         return call_kernel(self, kernel_name, *args, **kwargs)
 
     def noted_library(self: Any, scheduler_node: Any) -> Any:
         node = scheduler_node.node
-        if type(node).__name__ not in NO_LAUNCH:
-            graphs[-1].calls.append(Call("", graphs[-1].owners.operations(node.get_origins())))
+        origins = node.get_origins() if node is not None else ()
+        for graph in graphs[-1:]:
+            if type(node).__name__ not in NO_LAUNCH:
+                graph.calls.append(Call("", graph.owners.operations(origins)))
         return call_library(self, scheduler_node)
 
     def noted_code(code: str) -> None:
-        graphs[-1].origins |= read_origins(code, graphs[-1].owners.names)
+        for graph in graphs[-1:]:
+            graph.origins |= read_origins(code, graph.owners.names)
 
     with ExitStack() as stack:
         for owner, name, made in (
