@@ -56,17 +56,18 @@ class Owners:
         return cls(names, tuple(reads.values()))
 
     def operations(self, origins: Collection[fx.Node]) -> Operations:
-        """Of a library call. What passes behind the hook put in a node's place reads what that node had read."""
-        found: Counter[str] = Counter()
-        for node in origins:
-            if node.op != "call_function" or not computes(str(node.target)):
-                continue
-            if node.name in self.names:
-                found[self.names[node.name]] += 1
-            else:
-                reads = _inputs(node)
-                found.update({f for read, f in self.readers if read and read <= reads} or {OUTSIDE})
-        return dict(found)
+        """Of a library call, which stands for the last of its origins: others are of what it reads.
+
+        What passes behind the hook put in a node's place reads what that node had read.
+        """
+        computing = {n for n in origins if n.op == "call_function" and computes(str(n.target))}
+        if not computing:
+            return {}
+        node = next(n for n in reversed(next(iter(computing)).graph.nodes) if n in computing)
+        if node.name in self.names:
+            return {self.names[node.name]: 1}
+        reads = _inputs(node)
+        return dict.fromkeys({f for read, f in self.readers if read and read <= reads} or {OUTSIDE}, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,17 @@ def test_a_node_that_a_later_pass_made_is_known_by_what_it_reads() -> None:
     view = drawn.call_function(torch.ops.aten.view.default, (x, [4]))
     owners = Owners({}, ((frozenset({"x", "w"}), "aa"),))
     assert owners.operations([fused, view, x]) == {"aa": 1}
+    assert owners.operations([view]) == {}
     assert owners.operations([other]) == {OUTSIDE: 1}
+
+
+def test_a_library_call_stands_for_the_last_of_its_origins() -> None:
+    drawn = fx.Graph()
+    x = drawn.placeholder("x")
+    before = drawn.call_function(torch.ops.aten.relu.default, (x,))
+    product = drawn.call_function(torch.ops.aten.mm.default, (before, before))
+    owners = Owners({before.name: "aa", product.name: "bb"}, ())
+    assert owners.operations([product, before]) == owners.operations([before, product]) == {"bb": 1}
 
 
 def test_the_first_verdict_is_none_that_leaves_a_region_open() -> None:
