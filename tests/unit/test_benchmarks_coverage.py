@@ -19,13 +19,14 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import coverage
+from benchmarks import coverage, model_kernels
 from benchmarks import coverage_summary as summary
 from benchmarks.coverage_errors import is_wrong, tensor_error, worst_error
 from benchmarks.coverage_jobs import JOBS, job_named
-from benchmarks.coverage_measure import FirstVerdict
+from benchmarks.coverage_measure import FirstVerdict, gpu_times
 from benchmarks.coverage_rate import large_regions, stage_of
 from benchmarks.coverage_trace import Call, Graph, Owners, shares
+from benchmarks.model_contenders import Contender, Step
 from benchmarks.model_kernels import OUTSIDE, Launch
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.verdict import Deferred, Rejected
@@ -165,6 +166,24 @@ def test_in_another_order_than_the_codes_libraries_time_is_nobodys() -> None:
     made = graph(Call("", {"aa": 1}), Call("triton_x", {}), Call("triton_y", {}), triton_x={"aa": 1})
     found = shares(launches("gemm", "triton_y", "triton_x"), [made], train=False)
     assert not found.in_order and found.us == {OUTSIDE: 11.0, "aa": 100.0}
+
+
+def test_gpu_times_are_the_mean_of_the_profiled_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph(Call("", {"aa": 1}), Call("triton_x", {}), triton_x={"bb": 1})
+    calls = [launches("gemm", "triton_x"), launches("gemm", "triton_x", "Memcpy")]
+
+    def record(segments: list[Any], path: Path) -> list[list[Launch]]:
+        for run in segments:
+            run()
+        path.write_text("{}")
+        return calls
+
+    monkeypatch.setattr(model_kernels, "record", record)
+    step = Step(torch.nn.Linear(2, 2), (torch.ones(2, 2),), False)
+    ran: list[Tensor] = []
+    found = gpu_times(step, Contender("inductor", lambda x: ran.append(x) or x), [made], tmp_path, dry=False)
+    assert found == {"us": {"aa": 1.0, "bb": 10.0, OUTSIDE: 50.0}, "in_order": True}
+    assert len(ran) == 2 and list(tmp_path.iterdir()) == []
 
 
 def test_a_node_that_a_later_pass_made_is_known_by_what_it_reads() -> None:
@@ -404,7 +423,7 @@ def test_what_an_ended_process_had_is_kept(tmp_path: Path, monkeypatch: pytest.M
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.coverage", *words(tmp_path, "--dry")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     body = json.loads((tmp_path / "out" / "coverage.dry.json").read_text())
     assert body["n"] == len(coverage.DRY_JOBS) and body["summary"]["failed"] == 0, body
