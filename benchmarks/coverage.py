@@ -39,10 +39,12 @@ from cudal1_compile.options import DEFAULT_GRAPH_BUDGET_S
 
 INDUCTOR_LIMIT_S = 120.0
 CUDAL1_LIMIT_S = 240.0
+RATE_LIMIT_S = 400.0
 INDUCTOR_RUNS = 3
 USUAL_JOB_S = 150.0  # less time than the longest job took, or this before one has, and no job is begun
 DRY_JOBS = ("linear_layer_norm", "rms_norm_bf16", "gpt2.train")
 POLL_S = 0.1
+ROWS = "rows.jsonl"
 
 
 class OutOfTime(Exception):
@@ -57,13 +59,6 @@ class Run:
     graphs: bool
     dry: bool
 
-    @property
-    def rows_file(self) -> Path:
-        return self.work / "rows.jsonl"
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(argv)
@@ -75,12 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.dry,
     )
     run.work.mkdir(parents=True, exist_ok=True)
-    wanted = wanted_jobs(arguments)
     if arguments.rate:
         measure_rate(run)
     elif arguments.collect is None:
-        measure_jobs(run, wanted)
-    return collect(arguments, wanted)
+        measure_jobs(run, wanted_jobs(arguments))
+    return collect(arguments)
 
 
 def measure_jobs(run: Run, wanted: Sequence[Job]) -> None:
@@ -90,18 +84,18 @@ def measure_jobs(run: Run, wanted: Sequence[Job]) -> None:
     for job in (j for j in wanted if j.name not in known):
         left_s = run.deadline - time.monotonic()
         if left_s < (longest_s or USUAL_JOB_S) and not run.dry:
-            run.say(f"{left_s:.0f} s are left, a job takes {longest_s or USUAL_JOB_S:.0f} s: {job.name} waits")
+            say(f"{left_s:.0f} s are left, a job takes {longest_s or USUAL_JOB_S:.0f} s: {job.name} waits")
             return
         begin = time.monotonic()
         try:
             row = measure_job(run, job)
         except OutOfTime:
-            run.say(f"the time is over: {job.name} waits")
+            say(f"the time is over: {job.name} waits")
             return
         longest_s = max(longest_s, time.monotonic() - begin)
-        with run.rows_file.open("a") as stream:
+        with (run.work / ROWS).open("a") as stream:
             stream.write(json.dumps(row) + "\n")
-        run.say(f"[{time.monotonic() - begin:4.0f} s] {line_of(row)}")
+        say(f"[{time.monotonic() - begin:4.0f} s] {line_of(row)}")
 
 
 def measure_job(run: Run, job: Job) -> dict[str, Any]:
@@ -139,8 +133,7 @@ def row_of(
         "budget_s": DEFAULT_GRAPH_BUDGET_S,
         "inductor_first_s": [p["first_call_s"] for p in inductor if "first_call_s" in p],
         **{key: found[key] for key in (*kept, "errors", "against") if key in found},
-        "peak_mib": {arm: p["peak_mib"] for arm, p in parts.items() if "peak_mib" in p},
-        "held_mib": {arm: p["held_mib"] for arm, p in parts.items() if "held_mib" in p},
+        "mib": {arm: [p["peak_mib"], p["held_mib"]] for arm, p in parts.items() if "peak_mib" in p},
         "graphs": {key: graphs[key] for key in ("ms", "errors", "choices", "settling") if key in graphs},
         "failed": dict(failed),
     }
@@ -209,12 +202,15 @@ def measure_rate(run: Run) -> None:
     file = run.work / "rate.json"
     caches = run.work / "jobs" / "rate"
     command = ["-m", "benchmarks.coverage_rate", "--out", str(file), *(["--dry"] if run.dry else [])]
-    code = run_child(run, command, caches, "rate", max(1.0, run.deadline - time.monotonic()))
+    try:
+        code = run_child(run, command, caches, "rate", RATE_LIMIT_S)
+    except OutOfTime:
+        code = None
     shutil.rmtree(caches, ignore_errors=True)
-    run.say(f"rate: {file.read_text() if code == 0 else f'exit code {code}, see the log'}")
+    say(f"rate: {file.read_text() if code == 0 else f'not measured (exit code {code}), see the log'}")
 
 
-def collect(arguments: argparse.Namespace, wanted: Sequence[Job]) -> int:
+def collect(arguments: argparse.Namespace) -> int:
     """Writes what all folders have. Returns 1 where they have nothing."""
     folders = [arguments.work, *(arguments.collect or [])]
     rows = read_rows(folders)
@@ -224,7 +220,8 @@ def collect(arguments: argparse.Namespace, wanted: Sequence[Job]) -> int:
     rate = rates[0] if rates else {}
     is_whole = not {job.name for job in JOBS} - {row["job"] for row in rows}
     name = arguments.name if is_whole or arguments.dry else f"{arguments.name}.partial"
-    measured = {} if arguments.dry else {key: rows[0][key] for key in ("device", "commit", "versions")}
+    first = next((row for row in rows if row["device"]), rows[0])  # what failed before it had a device has none
+    measured = {} if arguments.dry else {key: first[key] for key in ("device", "commit", "versions")}
     path = write_result(
         arguments.out,
         name,
@@ -244,7 +241,7 @@ def collect(arguments: argparse.Namespace, wanted: Sequence[Job]) -> int:
 def read_rows(folders: Collection[Path]) -> list[dict[str, Any]]:
     """The latest row of each job, in the order of the jobs. Raises ValueError for rows of several devices."""
     found: dict[str, dict[str, Any]] = {}
-    for file in (folder / "rows.jsonl" for folder in folders):
+    for file in (folder / ROWS for folder in folders):
         lines = file.read_text().splitlines() if file.is_file() else []
         found |= {row["job"]: row for row in map(json.loads, lines)}
     devices = {row["device"] for row in found.values() if row["device"]}
@@ -265,6 +262,10 @@ def line_of(row: Mapping[str, Any]) -> str:
         words.append(f"{ratio:.2f}x")
     words += [f"{what} failed: {why}" for what, why in row["failed"].items()]
     return ", ".join(words)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 def wanted_jobs(arguments: argparse.Namespace) -> list[Job]:

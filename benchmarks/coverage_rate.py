@@ -36,39 +36,38 @@ from cudal1_fx_passes.program.text import parse_program
 Task = tuple[Program, str]
 
 RATE_S = 20.0  # of each rate
-DRY_S = 2.0
+DRY_S = 10.0
 PER_SECOND = 300  # candidates that are drawn for each second of the small rate
 DRAW_S = 90.0  # for drawing them
 VARIANTS = 8  # of a small region
-LARGE_VARIANTS = 60  # of a region of 1 GiB: many of them would be more than is judged
+LARGE_VARIANTS = 30  # drawn of a region of 1 GiB, most of them twice
 AHEAD = 512  # candidates that are submitted and not judged
 POLL_S = 0.02
 
+COLUMNS = (1024, 2048, 3072, 4096, 5120, 6144, 8192, 12288, 16384, 24576, 32768)  # of the large regions
+# a text, and its elements in 1 GiB of inputs and outputs
 LARGE = (
-    """region v1
-dims d0=16384 d1=8192
-in0 f32[d0,d1]
-in1 f32[d1]
-t0 f32[d0,d1] = mul(in0, in1)
+    (
+        """t0 f32[d0,d1] = mul(in0, in1)
 t1 f32[d0,d1] = sigmoid(t0)
 t2 f32[d0,d1] = mul(t0, t1)
 out0 f32[d0,d1] = t2
 """,
-    """region v1
-dims d0=16384 d1=8192
-in0 f32[d0,d1]
-t0 f32[d0] = amax(in0) over d1
+        1 << 27,
+    ),
+    (
+        """t0 f32[d0] = amax(in0) over d1
 t1 f32[d0,d1] = sub(in0, t0)
 t2 f32[d0,d1] = exp(t1)
 t3 f32[d0] = sum(t2) over d1
 t4 f32[d0,d1] = div(t2, t3)
-out0 f32[d0,d1] = t4
+t5 f32[d0,d1] = mul(t4, in1)
+out0 f32[d0,d1] = t5
 """,
-    """region v1
-dims d0=32768 d1=4096
-in0 f32[d0,d1]
-in1 f32[d1]
-t0 f32[d0,d1] = mul(in0, in0)
+        1 << 27,
+    ),
+    (
+        """t0 f32[d0,d1] = mul(in0, in0)
 t1 f32[d0] = mean(t0) over d1
 t2 f32[d0] = add(t1, 1e-05)
 t3 f32[d0] = rsqrt(t2)
@@ -76,14 +75,27 @@ t4 f32[d0,d1] = mul(in0, t3)
 t5 f32[d0,d1] = mul(t4, in1)
 out0 f32[d0,d1] = t5
 """,
-    """region v1
-dims d0=65536 d1=4096
-in0 f32[d0,d1]
-t0 f32[d0,d1] = mul(in0, in0)
+        1 << 27,
+    ),
+    (
+        """t0 f32[d0,d1] = mul(in0, in1)
 t1 f32[d0] = sum(t0) over d1
 out0 f32[d0] = t1
 """,
+        1 << 28,
+    ),
 )
+
+
+def large_regions() -> list[Program]:
+    """Of 1 GiB each, no two the same."""
+    return [
+        parse_program(
+            f"region v1\ndims d0={elements // columns} d1={columns}\nin0 f32[d0,d1]\nin1 f32[d1]\n{lines}"
+        )
+        for columns in COLUMNS
+        for lines, elements in LARGE
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,14 +138,13 @@ def _draw_small(count: int) -> list[Task]:
 
 
 def _draw_large() -> list[Task]:
-    """Regions in turn, so that each has its share of what is judged."""
+    """A region's candidates stand together, as a synthesis asks for them."""
     rng = random.Random(1)
-    columns = []
-    for text in LARGE:
-        program = parse_program(text)
+    found: list[Task] = []
+    for program in large_regions():
         codes = {reply.code for _ in range(LARGE_VARIANTS) if (reply := draw_reply(program, rng)) is not None}
-        columns.append([(program, code) for code in sorted(codes)])
-    return [task for row in itertools.zip_longest(*columns) for task in row if task is not None]
+        found += [(program, code) for code in sorted(codes)]
+    return found
 
 
 def _judge_for(judge: Judge, tasks: Sequence[Task], seconds: float) -> tuple[Counter[str], float]:

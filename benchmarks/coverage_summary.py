@@ -136,7 +136,11 @@ def intervals(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
 
 
 def describe(rows: Sequence[Row], rate: Mapping[str, Any]) -> dict[str, Any]:
-    """`detail`: a row a job. A region: `fingerprint outcome [speedup] GPU-time [xcount] [#reason]`."""
+    """`detail`: a row a job.
+
+    A region: `fingerprint outcome [speedup] GPU-time [xcount] [#reason]`. memory_mib: the peak of the process's
+    allocator, and what the device held after the first call, for whomever.
+    """
     reasons: dict[str, int] = {}
     described = {row["job"]: _describe(row, reasons) for row in rows}
     kinds = {kind: value([row for row in rows if row["kind"] == kind]) for kind in ("task", "model")}
@@ -165,13 +169,14 @@ def _describe(row: Row, reasons: dict[str, int]) -> dict[str, Any]:
         "choices": " ".join(row.get("choices", [])),
         "calls": row.get("settling", {}).get("calls"),
         "errors": " ".join(f"{name} {error:.1e}" for name, error in row.get("errors", {}).items()),
-        "against": row.get("against"),
-        "peak_mib": " ".join(f"{arm} {mib}" for arm, mib in row.get("peak_mib", {}).items()),
+        "memory_mib": " ".join(f"{arm} {'/'.join(map(str, mib))}" for arm, mib in row.get("mib", {}).items()),
         "regions": "; ".join(_words(r, row.get("us", {}), reasons) for r in row.get("regions", [])),
     }
     found["in_reduce_overhead"] = _short(speedup(row, "graphs"))
     if row.get("us") and not row.get("in_order", True):
         found["libraries"] = "nobody's: the profile has another order than the code"
+    if row.get("against", "float64") != "float64":
+        found["errors_against"] = row["against"]
     if is_wrong_row(row):
         found["wrong"] = True
     if row["failed"]:

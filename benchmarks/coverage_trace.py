@@ -56,17 +56,18 @@ class Owners:
         return cls(names, tuple(reads.values()))
 
     def operations(self, origins: Collection[fx.Node]) -> Operations:
-        """Of a library call. What passes behind the hook put in a node's place reads what that node had read."""
-        found: Counter[str] = Counter()
-        for node in origins:
-            if node.op != "call_function" or not computes(str(node.target)):
-                continue
-            if node.name in self.names:
-                found[self.names[node.name]] += 1
-            else:
-                reads = _inputs(node)
-                found.update({f for read, f in self.readers if read and read <= reads} or {OUTSIDE})
-        return dict(found)
+        """Of a library call, which stands for the last of its origins: others are of what it reads.
+
+        What passes behind the hook put in a node's place reads what that node had read.
+        """
+        computing = {n for n in origins if n.op == "call_function" and computes(str(n.target))}
+        if not computing:
+            return {}
+        node = next(n for n in reversed(next(iter(computing)).graph.nodes) if n in computing)
+        if node.name in self.names:
+            return {self.names[node.name]: 1}
+        reads = _inputs(node)
+        return dict.fromkeys({f for read, f in self.readers if read and read <= reads} or {OUTSIDE}, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,21 @@ def watched(chosen: Collection[str], products: bool) -> Iterator[tuple[Backend, 
         return compile_fx(gm, example_inputs, config_patches={HOOK: observe})
 
     def noted_kernel(self: Any, kernel_name: str, *args: Any, **kwargs: Any) -> Any:
-        graphs[-1].calls.append(Call(kernel_name, {}))
+        for graph in graphs[-1:]:
+            graph.calls.append(Call(kernel_name, {}))
         return call_kernel(self, kernel_name, *args, **kwargs)
 
     def noted_library(self: Any, scheduler_node: Any) -> Any:
         node = scheduler_node.node
-        if type(node).__name__ not in NO_LAUNCH:
-            graphs[-1].calls.append(Call("", graphs[-1].owners.operations(node.get_origins())))
+        origins = node.get_origins() if node is not None else ()
+        for graph in graphs[-1:]:
+            if type(node).__name__ not in NO_LAUNCH:
+                graph.calls.append(Call("", graph.owners.operations(origins)))
         return call_library(self, scheduler_node)
 
     def noted_code(code: str) -> None:
-        graphs[-1].origins |= read_origins(code, graphs[-1].owners.names)
+        for graph in graphs[-1:]:
+            graph.origins |= read_origins(code, graph.owners.names)
 
     with ExitStack() as stack:
         for owner, name, made in (

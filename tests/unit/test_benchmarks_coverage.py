@@ -19,19 +19,20 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import coverage
+from benchmarks import coverage, model_kernels
 from benchmarks import coverage_summary as summary
 from benchmarks.coverage_errors import is_wrong, tensor_error, worst_error
 from benchmarks.coverage_jobs import JOBS, job_named
-from benchmarks.coverage_measure import FirstVerdict
-from benchmarks.coverage_rate import LARGE, stage_of
+from benchmarks.coverage_measure import FirstVerdict, gpu_times
+from benchmarks.coverage_rate import large_regions, stage_of
 from benchmarks.coverage_trace import Call, Graph, Owners, shares
+from benchmarks.model_contenders import Contender, Step
 from benchmarks.model_kernels import OUTSIDE, Launch
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.verdict import Deferred, Rejected
 from cudal1_compile.synthesis import Outcome, Unfinished
 from cudal1_compile.synthesis.progress import Done, Preparing
-from cudal1_fx_passes.program.text import parse_program
+from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -167,6 +168,24 @@ def test_in_another_order_than_the_codes_libraries_time_is_nobodys() -> None:
     assert not found.in_order and found.us == {OUTSIDE: 11.0, "aa": 100.0}
 
 
+def test_gpu_times_are_the_mean_of_the_profiled_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph(Call("", {"aa": 1}), Call("triton_x", {}), triton_x={"bb": 1})
+    calls = [launches("gemm", "triton_x"), launches("gemm", "triton_x", "Memcpy")]
+
+    def record(segments: list[Any], path: Path) -> list[list[Launch]]:
+        for run in segments:
+            run()
+        path.write_text("{}")
+        return calls
+
+    monkeypatch.setattr(model_kernels, "record", record)
+    step = Step(torch.nn.Linear(2, 2), (torch.ones(2, 2),), False)
+    ran: list[Tensor] = []
+    found = gpu_times(step, Contender("inductor", lambda x: ran.append(x) or x), [made], tmp_path, dry=False)
+    assert found == {"us": {"aa": 1.0, "bb": 10.0, OUTSIDE: 50.0}, "in_order": True}
+    assert len(ran) == 2 and list(tmp_path.iterdir()) == []
+
+
 def test_a_node_that_a_later_pass_made_is_known_by_what_it_reads() -> None:
     drawn = fx.Graph()
     x, w, bias = (drawn.placeholder(name) for name in ("x", "w", "bias"))
@@ -175,7 +194,17 @@ def test_a_node_that_a_later_pass_made_is_known_by_what_it_reads() -> None:
     view = drawn.call_function(torch.ops.aten.view.default, (x, [4]))
     owners = Owners({}, ((frozenset({"x", "w"}), "aa"),))
     assert owners.operations([fused, view, x]) == {"aa": 1}
+    assert owners.operations([view]) == {}
     assert owners.operations([other]) == {OUTSIDE: 1}
+
+
+def test_a_library_call_stands_for_the_last_of_its_origins() -> None:
+    drawn = fx.Graph()
+    x = drawn.placeholder("x")
+    before = drawn.call_function(torch.ops.aten.relu.default, (x,))
+    product = drawn.call_function(torch.ops.aten.mm.default, (before, before))
+    owners = Owners({before.name: "aa", product.name: "bb"}, ())
+    assert owners.operations([product, before]) == owners.operations([before, product]) == {"bb": 1}
 
 
 def test_the_first_verdict_is_none_that_leaves_a_region_open() -> None:
@@ -274,7 +303,12 @@ def test_a_region_is_a_few_words_and_reasons_are_listed_once() -> None:
 def test_candidates_without_a_time_do_not_count() -> None:
     verdicts = [Rejected("time", "slower"), Rejected("verify", "wrong"), Deferred("no room")]
     assert [stage_of(v) for v in verdicts] == ["timed", "verify", "deferred"]
-    assert all(0.9 * GIB < bytes_moved(parse_program(text)) < 1.1 * GIB for text in LARGE)
+
+
+def test_large_regions_are_of_one_gib_each() -> None:
+    found = large_regions()
+    assert all(0.9 * GIB < bytes_moved(program) < 1.1 * GIB for program in found)
+    assert len({print_program(program) for program in found}) == len(found) >= 40
 
 
 # the run
@@ -319,7 +353,7 @@ def write_rows(folder: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def test_parts_are_merged_and_the_file_stays_small(tmp_path: Path) -> None:
-    regions = [region(f"{i:064x}", "untuned", f"the reason of region {i % 7}" * 9, 1.23) for i in range(16)]
+    regions = [region(f"{i:064x}", "untuned", f"the reason of region {i % 7}" * 9, 1.23) for i in range(15)]
     us = {r["fingerprint"]: 123456.789 for r in regions}
     rows = [row(job.name, kind=job.kind, regions=regions, us=us) for job in JOBS]
     write_rows(tmp_path / "work", rows[::2])
@@ -389,7 +423,7 @@ def test_what_an_ended_process_had_is_kept(tmp_path: Path, monkeypatch: pytest.M
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.coverage", *words(tmp_path, "--dry")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     body = json.loads((tmp_path / "out" / "coverage.dry.json").read_text())
     assert body["n"] == len(coverage.DRY_JOBS) and body["summary"]["failed"] == 0, body
