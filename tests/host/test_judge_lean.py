@@ -96,7 +96,7 @@ def test_want_of_room_is_said_with_what_it_takes(session: DeviceSession) -> None
         if SLICED[0].region == "softmax"
         else (session.baselines(program, 7, inductor=False))
     )
-    assert isinstance(verdict, Deferred) and "MiB, 1 MiB of the device are free" in verdict.reason
+    assert isinstance(verdict, Deferred) and "MiB, 1 MiB are free" in verdict.reason
     assert session.short_of_room
 
 
