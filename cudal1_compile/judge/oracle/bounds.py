@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.error_budget import F32_ACCUMULATION_SAFETY, LARGEST, Rule
-from cudal1_compile.judge.oracle.error_rules import Trace, distance, error_of, move, operands_of
+from cudal1_compile.judge.oracle.error_rules import error_of
 from cudal1_compile.judge.oracle.exact_values import ExactValues, read_as
+from cudal1_compile.judge.oracle.trace import Trace, distance, move, operands_of
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
