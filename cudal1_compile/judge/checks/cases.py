@@ -1,17 +1,17 @@
-"""One case: inputs of one distribution and what the outputs must be; large cases compute that slice by slice.
+"""One case: inputs of one distribution and what the outputs must be; large cases compute that part by part.
 
     check_together([(case, outputs), ...]) -> one CaseResult each
 
 A small case keeps its expectation. A large one would need many times its outputs in float64, so it is cut
 along an axis that nothing reduces, reads shifted or gathers, and each slice is compared on its own; every
-element is still compared. Where no such axis exists the case stays whole.
+element is still compared. Where no such axis exists it goes by a plan of chunks (oracle/chunk_plan.py), and where
+there is none either it stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import torch
 from torch import Tensor
@@ -21,7 +21,9 @@ from cudal1_compile.judge.inputs.lines import base_of
 from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
 from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
-from cudal1_compile.judge.oracle.bounds import last_uses
+from cudal1_compile.judge.oracle.chunk_plan import ChunkPlan, chunk_plan
+from cudal1_compile.judge.oracle.chunk_program import NoChunks
+from cudal1_compile.judge.oracle.chunks import Part, chunked
 from cudal1_compile.judge.oracle.compare import (
     Expected,
     Measured,
@@ -34,9 +36,9 @@ from cudal1_compile.judge.oracle.compare import (
     stack_expected,
 )
 from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation
-from cudal1_fx_passes.program.ir import Op, Program, Ref
+from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_fx_passes.program.ir import Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
-from cudal1_fx_passes.program.products import match_convolution
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (error_budget.growth)
@@ -57,9 +59,8 @@ COHERENT = frozenset(
     }
 )
 INTEGRAL = "integers"
+CHUNK_BYTES = 1 << 30  # of a case that goes chunk by chunk, beside its tensors
 ROUNDS_OTHERWISE = "round what each operation in a half type gives, as eager mode does, or nothing before a store"
-BOUNDED_BYTES = 16  # an element's value and error in float64
-PROBE_COPIES = 4  # of the result of one operation, while its error is looked for
 
 
 def is_coherent(distribution: str) -> bool:
@@ -75,8 +76,21 @@ class CaseResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Slices:
+    """An axis along which everything is cut, and the elements of it in one slice."""
+
+    axis: str
+    step: int
+
+    def ranges(self, program: Program, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+        extent = sizes.get(self.axis, program.axis[self.axis].size)
+        for start in range(0, extent, self.step):
+            yield start, min(extent, start + self.step)
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """`expected` is None for a large case, which computes it slice by slice along `axis`, or keeps those slices.
+    """`expected` is None for a large case, which computes it part by part as `cut` says, or keeps those parts.
 
     `wide`: the program as kernels compute it that keep float32 within half types, where it is one of those cases.
     """
@@ -86,15 +100,14 @@ class Case:
     image: GuardedMemory  # the inputs, packed and untouched
     sizes: Mapping[str, int]
     expected: list[Expected] | None
-    axis: str | None = None
-    step: int = 0
+    cut: Slices | ChunkPlan | None = None
     wide: Program | None = None
-    parts: tuple[list[Expected], ...] = ()  # the slices' expectations, where they may be kept
+    kept: tuple[Part, ...] = ()  # of a large case, where they may be
     readings: tuple[list[Expected], ...] = ()  # of a small case; float outputs must be right by one of them too
 
     def accumulated_in_f32(self, wide: Program, expected: list[Expected] | None = None) -> Case:
         """The same case for kernels that keep float32. expected: where it is known already."""
-        case = replace(self, wide=wide, parts=())
+        case = replace(self, wide=wide, kept=())
         if self.expected is None:
             return case
         return replace(case, expected=expected or case._expect(self.inputs, self.sizes))
@@ -103,7 +116,7 @@ class Case:
         """A case of the same shapes."""
         image = GuardedMemory(self.image.specs, self.image.device, guard_gaps=False)
         image.load(inputs)
-        case = replace(self, name=name, image=image, parts=(), readings=())
+        case = replace(self, name=name, image=image, kept=(), readings=())
         return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
 
     def read_as(self, wide: Program, held: Mapping[str, str]) -> list[Expected]:
@@ -152,56 +165,57 @@ class Case:
 
     def held(self) -> Iterator[Expected]:
         """All that is kept of what outputs are held against."""
-        for several in (self.expected or (), *self.parts, *self.readings):
+        for several in (self.expected or (), *self.readings):
             yield from several
+        yield from (part.expected for part in self.kept)
 
     @property
     def expected_bytes(self) -> int:
         return sum(e.size_bytes for e in self.held())
 
     def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
-        totals: dict[str, Measured] = {}
-        limits: dict[str, float] = {}
-        for start, stop in self.slices():
-            for got, want in self.compared_slice(outputs, start, stop):
-                found = read(measure(got, want), want)
-                totals[want.name] = _merge(totals.get(want.name), found)
-                limits[want.name] = want.rms_limit
-                # rms and exemptions are limits over whole outputs, so a slice alone only finds wrong elements
-                if found.wrong and (reason := refusal(found, got, want)):
-                    return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
-        for got, (name, total) in zip(outputs, totals.items(), strict=True):
-            whole = Expected(name, got.new_empty(0), None, None, 0.0, limits[name])
-            if reason := refusal(total, got, whole, is_coherent(self.name)):
+        totals: dict[int, Measured] = {}
+        limits: dict[int, float] = {}
+        for part in self.parts():
+            got, want = part.of(outputs[part.output]), part.expected
+            found = read(measure(got, want), want)
+            totals[part.output] = _merge(totals.get(part.output), found)
+            limits[part.output] = want.rms_limit
+            # rms and exemptions are limits over whole outputs, so a part alone only finds wrong elements
+            if found.wrong and (reason := refusal(found, got, want)):
+                starts = ", ".join(str(lo) for lo, _ in part.ranges)
+                return CaseResult(found.worst, f"{reason} (inputs: {self.name}, the part from {starts})")
+        for place, total in totals.items():
+            name = self.program.outputs[place].name
+            whole = Expected(name, outputs[place].new_empty(0), None, None, 0.0, limits[place])
+            if reason := refusal(total, outputs[place], whole, is_coherent(self.name)):
                 return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
         return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
 
-    def slices(self) -> Iterator[tuple[int, int]]:
-        assert self.axis is not None
-        extent = self.sizes.get(self.axis, self.program.axis[self.axis].size)
-        for start in range(0, extent, self.step):
-            yield start, min(extent, start + self.step)
-
-    def compared_slice(
-        self, outputs: Sequence[Tensor], start: int, stop: int
-    ) -> Iterator[tuple[Tensor, Expected]]:
-        """(what was got, what must be) of each output within one slice."""
-        assert self.axis is not None
-        wanted = self.parts[start // self.step] if self.parts else self._expect_slice(start, stop)
-        for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
-            yield _narrow(got, out.axes, self.axis, start, stop), want
+    def parts(self) -> Iterator[Part]:
+        """What the outputs of a large case must be, every element once."""
+        if self.kept:
+            yield from self.kept
+        elif isinstance(self.cut, Slices):
+            for start, stop in self.cut.ranges(self.program, self.sizes):
+                yield from self._slice(self.cut.axis, start, stop)
+        elif self.cut is not None:
+            rules = (is_coherent(self.name), self.name == INTEGRAL)
+            yield from chunked(self.program, self.inputs, self.sizes, self.cut, *rules, self.wide)
 
     def with_parts(self) -> Case:
-        """A large case that keeps its slices' expectations."""
-        return replace(self, parts=tuple(self._expect_slice(*bounds) for bounds in self.slices()))
+        """A large case that keeps what its outputs must be."""
+        return replace(self, kept=tuple(self.parts()))
 
-    def _expect_slice(self, start: int, stop: int) -> list[Expected]:
-        assert self.axis is not None
+    def _slice(self, axis: str, start: int, stop: int) -> Iterator[Part]:
         cut = [
-            _narrow(x, i.axes, self.axis, start, stop)
+            x.narrow(i.axes.index(axis), start, stop - start) if axis in i.axes else x
             for x, i in zip(self.inputs, self.program.inputs, strict=True)
         ]
-        return self._expect(cut, {**self.sizes, self.axis: stop - start})
+        wanted = self._expect(cut, {**self.sizes, axis: stop - start})
+        for place, (out, want) in enumerate(zip(self.program.outputs, wanted, strict=True)):
+            whole = zip(out.axes, want.want.shape, strict=True)
+            yield Part(place, tuple((start, stop) if a == axis else (0, n) for a, n in whole), want)
 
 
 def check_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Iterator[CaseResult]:
@@ -239,7 +253,7 @@ def make_case(
     keep: bool = True,
     expected: list[Expected] | None = None,
 ) -> Case:
-    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices.
+    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else in parts.
 
     `expected`: where it is known already.
     """
@@ -248,38 +262,35 @@ def make_case(
     image.load(inputs)
     if expected is not None:
         return Case(program, name, image, sizes, expected)
+    cut = None if keep and oracle_bytes(program, sizes) <= room_bytes else _cut(program, sizes, room_bytes)
+    if cut is None:
+        expected = expect(program, image.views, sizes, is_coherent(name), name == INTEGRAL)
+    return Case(program, name, image, sizes, expected, cut)
+
+
+def _cut(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:
+    """None where it has to be whole."""
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
-    if (keep and need <= room_bytes) or axis is None:
-        expected = expect(program, image.views, sizes, is_coherent(name), name == INTEGRAL)
-        return Case(program, name, image, sizes, expected)
-    extent = sizes.get(axis, program.axis[axis].size)
-    step = max(1, min(extent, int(extent * room_bytes / need)))
-    return Case(program, name, image, sizes, None, axis, step)
+    extent = sizes.get(axis, program.axis[axis].size) if axis is not None else 1
+    if need > room_bytes * extent:
+        try:
+            return chunk_plan(program, sizes, min(room_bytes, CHUNK_BYTES))
+        except NoChunks:  # as well as can be
+            pass
+    return Slices(axis, max(1, min(extent, int(extent * room_bytes / need)))) if axis is not None else None
 
 
-def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
-    """A rough peak of one oracle run: values and errors that live at once, and the copies of one probe."""
-    extent = {a.name: a.size for a in program.axes} | dict(sizes)
-
-    def elements(axes: Iterable[str]) -> int:
-        return prod(extent[a] for a in axes)
-
-    held = sum(elements(program.value_axes[i.name]) for i in program.inputs)
-    peak = held
-    last = last_uses(program)
-    for i, op in enumerate(program.ops):
-        held += elements(op.axes)
-        spread = {*op.axes, *_spread_over(program, op)}  # a scan keeps the axis that it runs along
-        peak = max(peak, held + PROBE_COPIES * elements(spread))
-        held -= sum(elements(program.value_axes[name]) for name in last.get(i, ()))
-    return BOUNDED_BYTES * peak
-
-
-def _spread_over(program: Program, op: Op) -> tuple[str, ...]:
-    """The summed axes over which an operation's terms lie side by side: none where a library adds them up."""
-    read_in_place = OPS[op.fn].kind is Kind.DOT and not any(isinstance(x, Ref) and x.access for x in op.operands)
-    return () if read_in_place or match_convolution(program, op) is not None else op.over
+def least_oracle_bytes(program: Program, room_bytes: int) -> int:
+    """What the oracle of a large case takes at its least, at the example's sizes; chunks within `room_bytes`."""
+    axis = parallel_axis(program, {})
+    need = oracle_bytes(program, {}) // (program.axis[axis].size if axis else 1)
+    if need <= room_bytes:
+        return need
+    try:
+        return chunk_plan(program, {}, min(room_bytes, CHUNK_BYTES)).size_bytes
+    except NoChunks:
+        return need
 
 
 def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:
@@ -296,10 +307,6 @@ def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:
     free = [a.name for a in program.axes if a.name not in fixed and all(a.name in o.axes for o in program.outputs)]
     extent = {a.name: sizes.get(a.name, a.size) for a in program.axes}
     return max(free, key=extent.__getitem__, default=None) if free else None
-
-
-def _narrow(x: Tensor, axes: Sequence[str], axis: str, start: int, stop: int) -> Tensor:
-    return x.narrow(axes.index(axis), start, stop - start) if axis in axes else x
 
 
 def _merge(a: Measured | None, b: Measured) -> Measured:

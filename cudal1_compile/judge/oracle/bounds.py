@@ -28,7 +28,7 @@ from cudal1_fx_passes.program.ir import FLOAT_DTYPES, INT_DTYPES, Input, Literal
 
 # errors of float64 programs lie at the float64 probe's own resolution: it sees them magnified, but jumps and whole
 # periods, which are no larger for that, as they are
-_MAGNIFY = 2.0**20
+MAGNIFY = 2.0**20
 # what may stand where anything is right, of floats and of others: where it shows, some two give two results
 _ENDS = ((math.nan, 1), (math.nan, 0), (1.5, 0), (-2.0, 1))
 _OVERFLOWS = {"exp", "exp2", "expm1"}  # infinite for some operands, of any size for those beside
@@ -71,14 +71,21 @@ def bounded_outputs(
     magnify = F32_ACCUMULATION_SAFETY if held else 1.0
     trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
     found = _bounded(trace, inputs, held or {})
-    if {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} != {"f64"}:
+    if not is_double(program):
         return found
-    seen = _bounded(replace(trace, magnify=_MAGNIFY), inputs, {})
-    return [replace(s, error=larger(f.error, s.error)) for f, s in zip(found, seen, strict=True)]
+    seen = _bounded(replace(trace, magnify=MAGNIFY), inputs, {})
+    return [joined(f, s) for f, s in zip(found, seen, strict=True)]
 
 
-def larger(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
+def is_double(program: Program) -> bool:
+    """Whether all floats are float64, whose errors are also looked for magnified."""
+    return {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} == {"f64"}
+
+
+def joined(plain: Bounded, magnified: Bounded) -> Bounded:
+    a, b = plain.error, magnified.error
+    error = torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
+    return replace(magnified, error=error)
 
 
 def _bounded(trace: Trace, inputs: Sequence[Tensor], held: Mapping[str, str]) -> list[Bounded]:

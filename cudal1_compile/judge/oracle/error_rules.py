@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.oracle.error_budget import TINY, UNIT, of_cases, roundings
 from cudal1_compile.judge.oracle.exact_values import STEPS, ExactValues, is_short
-from cudal1_compile.judge.oracle.reduction_rules import POSITIONS, position_error, rule_of
+from cudal1_compile.judge.oracle.reduction_rules import POSITIONS, contest, position_error, rule_of
 from cudal1_compile.judge.oracle.trace import Trace, distance, is_representable, move, operands_of
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Index, Literal, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
@@ -62,7 +62,9 @@ def error_of(
     if all(errors[n] is None for n in operands_of(op)) and op.dtype not in FLOAT_DTYPES:
         return None
     if op.fn in POSITIONS:
-        return position_error(trace, op, values, errors, exact_values.marks)
+        terms = contest(trace, op, values, errors, exact_values.marks)
+        _, *best = terms.best()
+        return position_error(*terms.rivals(*best))
     rule = rule_of(op)
     return rule.conclude(trace, op, values[op.name], rule.parts(trace, op, values, errors))
 

@@ -234,38 +234,8 @@ _RULES: dict[str, ReductionRule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
-    """Of all terms, dims kept: the largest, the least that the best may be, and the mark of the largest."""
-
-    top: Tensor
-    least: Tensor
-    mark: Tensor
-
-    def merged(self, other: Best) -> Best:
-        """Of the terms of both."""
-        top = torch.maximum(self.top, other.top)
-        marks = (torch.where(b.top == top, b.mark, _NO_MARK) for b in (self, other))
-        return Best(top, torch.maximum(self.least, other.least), torch.maximum(*marks))
-
-
-@dataclass(frozen=True, slots=True)
-class Rivals:
-    """What may be the best: whether there is one unlike it, and whether one may be off."""
-
-    unlike: Tensor
-    erring: Tensor
-
-    def merged(self, other: Rivals) -> Rivals:
-        return Rivals(self.unlike | other.unlike, self.erring | other.erring)
-
-    @property
-    def error(self) -> Tensor:
-        return torch.where(self.unlike & self.erring, 2.0**62, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Contest:
-    """The terms of an argmax, or of an argmin with their signs turned."""
+    """Terms of an argmax, or of an argmin with their signs turned, how far they may be off, and their marks."""
 
     terms: Tensor
     reach: Tensor
@@ -273,16 +243,27 @@ class Contest:
     inside: Tensor | None
     dims: tuple[int, ...]
 
-    def best(self) -> Best:
+    def best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The largest term, the least that the best may be, and the largest one's mark."""
         top = self.terms.amax(self.dims, keepdim=True)
-        mark = torch.where(self.terms == top, self.marks, _NO_MARK).amax(self.dims, keepdim=True)
-        return Best(top, (self.terms - self.reach).amax(self.dims, keepdim=True), mark)
+        mark = torch.where(self.terms == top, self.marks, _NO_MARK).amax(self.dims)
+        return top.squeeze(self.dims), (self.terms - self.reach).amax(self.dims), mark
 
-    def rivals(self, best: Best) -> Rivals:
-        found = self.terms + self.reach >= best.least
+    def rivals(self, least: Tensor, mark: Tensor) -> tuple[Tensor, Tensor]:
+        """Of what may be the best: whether one is unlike it, and whether one may be off."""
+        for dim in sorted(self.dims):
+            least, mark = least.unsqueeze(dim), mark.unsqueeze(dim)
+        found = self.terms + self.reach >= least
         found = found if self.inside is None else found & self.inside
-        unlike, erring = found & (self.marks != best.mark), found & (self.reach > 0)
-        return Rivals(unlike.any(self.dims), erring.any(self.dims))
+        unlike, erring = found & (self.marks != mark), found & (self.reach > 0)
+        return unlike.any(self.dims), erring.any(self.dims)
+
+
+def joined_best(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Contest.best() of the terms of both."""
+    top = torch.maximum(a[0], b[0])
+    marks = (torch.where(x[0] == top, x[2], _NO_MARK) for x in (a, b))
+    return top, torch.maximum(a[1], b[1]), torch.maximum(*marks)
 
 
 def contest(trace: Trace, op: Op, values: Values, errors: Errors, marks: Values) -> Contest:
@@ -298,6 +279,6 @@ def contest(trace: Trace, op: Op, values: Values, errors: Errors, marks: Values)
     return Contest(terms, reach, own, inside, dims)
 
 
-def position_error(trace: Trace, op: Op, values: Values, errors: Errors, marks: Values) -> Tensor:
-    terms = contest(trace, op, values, errors, marks)
-    return terms.rivals(terms.best()).error
+def position_error(unlike: Tensor, erring: Tensor) -> Tensor:
+    """From Contest.rivals()."""
+    return torch.where(unlike & erring, 2.0**62, 0.0)
