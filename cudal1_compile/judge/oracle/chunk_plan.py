@@ -295,7 +295,7 @@ def _chunk_bytes(chunk: Chunk) -> int:
 
 
 def _cut_scans(program: Program, chunks: Sequence[Chunk]) -> dict[str, tuple[str, int]]:
-    """Scans of which a chunk has a part of their axis: that, and how much of it."""
+    """Scans of which a chunk has a part of their axis: that, and the most of it in one chunk."""
     found: dict[str, tuple[str, int]] = {}
     for chunk in chunks:
         for place in chunk.places.values():
@@ -303,5 +303,5 @@ def _cut_scans(program: Program, chunks: Sequence[Chunk]) -> dict[str, tuple[str
             if op is not None and op.fn in SCANS and not place.in_parts:
                 lo, hi = place.ranges[op.over[0]]
                 if hi - lo < program.axis[op.over[0]].size:
-                    found[op.name] = (op.over[0], min(hi - lo, found.get(op.name, ("", hi - lo))[1]))
+                    found[op.name] = (op.over[0], max(hi - lo, found.get(op.name, ("", 0))[1]))
     return found
