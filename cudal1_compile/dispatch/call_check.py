@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.dispatch.arguments import ArgumentReader, Operands
-from cudal1_compile.judge.checks.cases import CALL, Case, least_oracle_bytes, make_case
+from cudal1_compile.judge.checks.cases import CALL, Case, make_case
+from cudal1_compile.judge.checks.division import least_oracle_bytes
 from cudal1_compile.runtime.target import free_memory
 from cudal1_fx_passes.program.ir import Program
 

@@ -10,11 +10,13 @@ from torch import Tensor
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.checks import case_suite as suite_module
 from cudal1_compile.judge.checks import cases as cases_module
+from cudal1_compile.judge.checks import division as division_module
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
-from cudal1_compile.judge.checks.cases import Case, parallel_axis
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.division import parallel_axis
 from cudal1_compile.judge.inputs.make import HUGE
 from cudal1_compile.judge.inputs.sizes import tensor_bytes
-from cudal1_compile.judge.oracle.chunk_plan import ChunkPlan
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
 from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
@@ -38,7 +40,7 @@ def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -
 
 def test_a_large_case_that_may_be_kept_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     program = parse_program(SOFTMAX)
-    for module in (cases_module, suite_module):
+    for module in (cases_module, suite_module, division_module):
         monkeypatch.setattr(module, "oracle_bytes", lambda *_: 1 << 32)
     suite = prepare_suite(program, SEED, CPU, 1 << 30, ("normal", "offset"))
     assert isinstance(suite, CaseSuite)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.checks.adequacy import find_inadequacy
-from cudal1_compile.judge.checks.cases import INTEGRAL, Case, is_coherent, least_oracle_bytes, make_case
+from cudal1_compile.judge.checks.cases import INTEGRAL, Case, is_coherent, make_case
+from cudal1_compile.judge.checks.division import least_oracle_bytes
 from cudal1_compile.judge.inputs.extremes import (
     EXTREMES,
     INFINITE,

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.checks.division import Slices, cut_of
 from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.lines import base_of
 from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
 from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
-from cudal1_compile.judge.oracle.chunk_plan import ChunkPlan, chunk_plan
-from cudal1_compile.judge.oracle.chunk_program import NoChunks
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
 from cudal1_compile.judge.oracle.chunks import Part, chunked
 from cudal1_compile.judge.oracle.compare import (
     Expected,
@@ -37,8 +37,7 @@ from cudal1_compile.judge.oracle.compare import (
 )
 from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation
 from cudal1_compile.judge.oracle.memory import oracle_bytes
-from cudal1_fx_passes.program.ir import Program, Ref
-from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.ir import Program
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (error_budget.growth)
@@ -59,7 +58,6 @@ COHERENT = frozenset(
     }
 )
 INTEGRAL = "integers"
-CHUNK_BYTES = 1 << 30  # of a case that goes chunk by chunk, beside its tensors
 ROUNDS_OTHERWISE = "round what each operation in a half type gives, as eager mode does, or nothing before a store"
 
 
@@ -73,19 +71,6 @@ class CaseResult:
 
     worst: float
     refusal: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """An axis along which everything is cut, and the elements of it in one slice."""
-
-    axis: str
-    step: int
-
-    def ranges(self, program: Program, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-        extent = sizes.get(self.axis, program.axis[self.axis].size)
-        for start in range(0, extent, self.step):
-            yield start, min(extent, start + self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,51 +247,10 @@ def make_case(
     image.load(inputs)
     if expected is not None:
         return Case(program, name, image, sizes, expected)
-    cut = None if keep and oracle_bytes(program, sizes) <= room_bytes else _cut(program, sizes, room_bytes)
+    cut = None if keep and oracle_bytes(program, sizes) <= room_bytes else cut_of(program, sizes, room_bytes)
     if cut is None:
         expected = expect(program, image.views, sizes, is_coherent(name), name == INTEGRAL)
     return Case(program, name, image, sizes, expected, cut)
-
-
-def _cut(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:
-    """None where it has to be whole."""
-    need = oracle_bytes(program, sizes)
-    axis = parallel_axis(program, sizes)
-    extent = sizes.get(axis, program.axis[axis].size) if axis is not None else 1
-    if need > room_bytes * extent:
-        try:
-            return chunk_plan(program, sizes, min(room_bytes, CHUNK_BYTES))
-        except NoChunks:  # as well as can be
-            pass
-    return Slices(axis, max(1, min(extent, int(extent * room_bytes / need)))) if axis is not None else None
-
-
-def least_oracle_bytes(program: Program, room_bytes: int) -> int:
-    """What the oracle of a large case takes at its least, at the example's sizes; chunks within `room_bytes`."""
-    axis = parallel_axis(program, {})
-    need = oracle_bytes(program, {}) // (program.axis[axis].size if axis else 1)
-    if need <= room_bytes:
-        return need
-    try:
-        return chunk_plan(program, {}, min(room_bytes, CHUNK_BYTES)).size_bytes
-    except NoChunks:
-        return need
-
-
-def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:
-    """The largest axis along which the program can be cut into independent slices, if there is one."""
-    fixed: set[str] = set()
-    for op in program.ops:
-        fixed |= set(op.over)
-        fixed |= {a for a in op.axes if OPS[op.fn].kind is Kind.IOTA}
-        for x in op.operands:
-            if isinstance(x, Ref):
-                for axis, index in x.access:
-                    fixed |= {axis, *(a for _, a in index.terms)}
-    fixed |= {i.domain.below for i in program.inputs if i.domain.below is not None}
-    free = [a.name for a in program.axes if a.name not in fixed and all(a.name in o.axes for o in program.outputs)]
-    extent = {a.name: sizes.get(a.name, a.size) for a in program.axes}
-    return max(free, key=extent.__getitem__, default=None) if free else None
 
 
 def _merge(a: Measured | None, b: Measured) -> Measured:

@@ -1,24 +1,21 @@
-"""The oracle and the native reference over the chunks of a program: what each chunk adds, and what is kept of it.
+"""The float64 oracle over the chunks of a program.
 
     chunk -> run() -> values; parts of reductions are joined -> finish() -> Kept, which later chunks read
 
 The error of a reduction is concluded from the joined parts of its rule, so that it is that of the whole, up to
-float64's own rounding. The native reference has of a reduction over all chunks the oracle's result, rounded once:
-no number of the dtype is nearer, so that no tolerance of a reduction is wider than by what aten makes of it. Where
-aten's is not finite (joined of what it gives for chunks, in float32 where the dtype is a half type) it is that.
-Scans go on from the oracle's sums; what aten adds within a chunk is of fewer terms than the whole.
+float64's own rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial as bind
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.bounds import Run, any_of, apart, decides, last_uses, tidy
+from cudal1_compile.judge.oracle.chunk_places import Places
 from cudal1_compile.judge.oracle.chunk_program import Chunk, Place
 from cudal1_compile.judge.oracle.error_rules import seen_errors
 from cudal1_compile.judge.oracle.exact_values import ExactValues
@@ -31,16 +28,13 @@ from cudal1_compile.judge.oracle.partial_sums import (
     as_reduction,
     concluded,
     joined,
-    partial,
 )
 from cudal1_compile.judge.oracle.reduction_rules import POSITIONS, contest, position_error, rule_of, run_with
 from cudal1_compile.judge.oracle.trace import Trace, operands_of
 from cudal1_compile.judge.sandbox.device_lock import give_way
-from cudal1_fx_passes.program.evaluate import TORCH_DTYPE, run_op
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
-
-_HALF = ("bf16", "f16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +48,6 @@ class Kept:
 
     def cut(self, at: At) -> Kept:
         return Kept(self.value[at], *(None if x is None else x[at] for x in (self.error, self.decided, self.free)))
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the parts of reductions and scans lie in what is joined of them."""
-
-    whole: Program
-    carried: Mapping[str, int]
-
-    def shape(self, name: str) -> list[int]:
-        """Of a scan: what its terms come to up to the end of each block."""
-        op = self.whole.op[name]
-        sizes = [self.whole.axis[a].size for a in as_reduction(op).axes]
-        return [-(-self.whole.axis[op.over[0]].size // self.carried[name]), *sizes] if op.fn in SCANS else sizes
-
-    def region(self, place: Place) -> At:
-        return tuple(slice(*place.ranges[a]) for a in as_reduction(self.whole.op[place.source]).axes)
-
-    def joins(self, place: Place) -> tuple[At, At | None]:
-        """Where a part is joined, and with what: nothing where its terms are the first."""
-        op, at = self.whole.op[place.source], self.region(place)
-        first = all(place.ranges[a][0] == 0 for a in op.over)
-        if op.fn not in SCANS:
-            return at, None if first else at
-        block = place.ranges[op.over[0]][0] // self.carried[place.source]
-        return (block, *at), None if first else (block - 1, *at)
-
-    def carry(self, place: Place, state: State) -> State:
-        """What comes before a part of a scan that does not begin its axis, of one element along it."""
-        op = self.whole.op[place.source]
-        axis = op.over[0]
-        at = (place.ranges[axis][0] // self.carried[place.source] - 1, *self.region(place))
-        return tuple(x[at].unsqueeze(op.axes.index(axis)) for x in state)
-
-    def begins(self, place: Place) -> bool:
-        return all(place.ranges[a][0] == 0 for a in self.whole.op[place.source].over)
-
-    def partial(self, run: Callable[[Op], Tensor], op: Op, chunk: Chunk, count: Tensor | None) -> State:
-        """What the terms of a part of a reduction give."""
-        source, place = op.operands[0], chunk.places[op.name]
-        assert isinstance(source, Ref)
-        over = self.whole.op[place.source].over
-        extents = [self.whole.axis[a].size for a in over]
-        dtype = chunk.program.value_dtype[source.name]
-        return partial(run, as_reduction(op), dtype, count, [place.ranges[a] for a in over], extents)
 
 
 class ChunkValues(ExactValues):
@@ -264,74 +213,3 @@ def _readings(run: Run, op: Op) -> dict[str, dict[str, Tensor]]:
 
 def _free(found: Mapping[str, Tensor]) -> Tensor | None:
     return any_of(apart([x for key, x in found.items() if key.startswith("end")] or [found["value"]]))
-
-
-class ChunkNative:
-    """The native reference; `whole` is the program."""
-
-    def __init__(self, whole: Program, places: Places, device: torch.device) -> None:
-        self._whole, self._places, self._device = whole, places, device
-        self._kept: dict[str, Tensor] = {}
-        self._sums: dict[str, PartialSums] = {}
-
-    def run(self, chunk: Chunk, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-        p = chunk.program
-        values: dict[str, Tensor] = {}
-        for spec, x in zip(p.inputs, inputs, strict=True):
-            values[spec.name] = x.permute([spec.axes.index(a) for a in p.value_axes[spec.name]])
-        last_use = last_uses(p)
-        for i, op in enumerate(p.ops):
-            give_way()
-            values[op.name] = self._step(chunk, op, values)
-            for name in last_use.get(i, ()):
-                del values[name]
-        return values
-
-    def _step(self, chunk: Chunk, op: Op, values: Mapping[str, Tensor]) -> Tensor:
-        place, dtype = chunk.places[op.name], TORCH_DTYPE[op.dtype]
-        if place.in_parts:
-            self._join(chunk, op, place, values)
-            return torch.empty(0)
-        if place.kept:
-            return self._kept[place.source][self._places.region(place)]
-        if OPS[op.fn].kind is Kind.IOTA:
-            lo, hi = place.ranges[self._whole.op[place.source].over[0]]
-            return torch.arange(lo, hi, dtype=dtype, device=self._device)
-        if op.fn in SCANS and not self._places.begins(place):
-            before = self._places.carry(place, self._sums[place.source].states["value"])
-            found = self._widely(chunk, op, values)
-            return joined(as_reduction(op).fn, before, (found,))[0].to(dtype)
-        return run_op(chunk.program, op, values, self._device)
-
-    def _join(self, chunk: Chunk, op: Op, place: Place, values: Mapping[str, Tensor]) -> None:
-        count = None
-        if op.fn in COUNTED:
-            source = op.operands[0]
-            assert isinstance(source, Ref)
-            ones = torch.ones((), dtype=torch.float64, device=self._device).expand(values[source.name].shape)
-            counted = replace(op, fn="sum", dtype="f64", operands=op.operands[:1])
-            count = run_op(chunk.program, counted, {**values, source.name: ones}, self._device)
-        found = self._places.partial(bind(self._widely, chunk, values=values), op, chunk, count)
-        sums = self._sums.setdefault(place.source, PartialSums(self._places.shape(place.source)))
-        sums.join("value", as_reduction(op).fn, *self._places.joins(place), found)
-
-    def _widely(self, chunk: Chunk, op: Op, values: Mapping[str, Tensor]) -> Tensor:
-        """One operation, in float32 where its dtype is a half type; floats are given in float64."""
-        half = {
-            n: values[n].float() for n in operands_of(op) if values[n].dtype in (torch.bfloat16, torch.float16)
-        }
-        op = replace(op, dtype="f32") if op.dtype in _HALF else op
-        found = run_op(chunk.program, op, {**values, **half}, self._device)
-        return found.double() if found.is_floating_point() else found
-
-    def finish(self, name: str, oracle: Tensor | None) -> None:
-        """oracle: what that has joined or concluded, of a float."""
-        op, dtype = self._whole.op[name], TORCH_DTYPE[self._whole.op[name].dtype]
-        found = concluded(op, self._sums[name].states["value"])
-        if oracle is not None and dtype.is_floating_point:
-            found = torch.where(found.to(dtype).isfinite(), oracle, found)
-        if op.fn in SCANS:
-            self._sums[name].states["value"] = (found,)
-        else:
-            self._kept[name] = found.to(dtype)
-            del self._sums[name]

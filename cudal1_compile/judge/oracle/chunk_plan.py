@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
-from typing import Literal
 
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan, Pass, ranges_of
 from cudal1_compile.judge.oracle.chunk_program import Chunk, Known, NoChunks, Range, Target, chunk_of, sized
 from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.judge.oracle.partial_sums import SCANS, as_reduction
@@ -29,42 +29,6 @@ KEPT_BYTES = 128  # an element's joined parts, and what is concluded from them
 CARRIED_BYTES = 64  # the joined parts alone
 SMALL_SHARE = 16  # of the limit, where a reduction is rather computed again for each chunk than kept
 KEPT_SHARE = 2  # of the limit, for what is kept
-
-Stage = Literal["parts", "rivals", "outputs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """values: reductions and scans whose parts are joined, or outputs. tile: the step along each axis that is cut.
-
-    rivals: the parts are those of the errors of positions, whose best are known.
-    """
-
-    stage: Stage
-    values: tuple[str, ...]
-    tile: Mapping[str, int]
-
-    def tiles(self, program: Program) -> Iterator[dict[str, Range]]:
-        """The ranges of the axes that are cut, the last one fastest."""
-        sizes = [(a, program.axis[a].size, step) for a, step in self.tile.items()]
-        steps = ([(a, (lo, min(lo + step, size))) for lo in range(0, size, step)] for a, size, step in sizes)
-        return (dict(found) for found in product(*steps))
-
-    def targets(self, program: Program, tile: Mapping[str, Range]) -> list[Target]:
-        outputs = {o.name: o.value for o in program.outputs}
-        in_parts = self.stage != "outputs"
-        names = self.values if in_parts else [outputs[name] for name in self.values]
-        return [Target(name, _ranges(program, name, tile, in_parts), in_parts) for name in names]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPlan:
-    """size_bytes: the most that is held beside inputs and outputs. work: elements computed, for comparison."""
-
-    passes: tuple[Pass, ...]
-    known: Known
-    size_bytes: int
-    work: float
 
 
 def chunk_plan(program: Program, sizes: Mapping[str, int], limit_bytes: int) -> ChunkPlan:
@@ -84,11 +48,6 @@ def _planned(program: Program, limit_bytes: int) -> ChunkPlan:
     if not plans:
         raise reasons[0] if reasons else NoChunks("no axis of the region has two elements")
     return min(plans, key=lambda p: p.work)
-
-
-def _ranges(program: Program, name: str, tile: Mapping[str, Range], in_parts: bool) -> dict[str, Range]:
-    over = program.op[name].over if in_parts else ()
-    return {a: tile.get(a, (0, program.axis[a].size)) for a in (*program.value_axes[name], *over)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +186,7 @@ class _Planner:
     def _whole_bytes(self, name: str) -> int:
         """Of a value with all that it is made of."""
         if name not in self._whole:
-            target = Target(name, _ranges(self._p, name, {}, in_parts=True), in_parts=True)
+            target = Target(name, ranges_of(self._p, name, {}, in_parts=True), in_parts=True)
             self._whole[name] = _chunk_bytes(chunk_of(self._p, [target], Known()))
         return self._whole[name]
 

@@ -3,7 +3,7 @@
     program + inputs + ChunkPlan -> chunked() -> Part(output, where it lies in it, Expected), one after another
 
 As compare.expect, of which the parts are slices: the same values and error scales up to float64's rounding. How
-the native reference is taken, of which the tolerance is made too, is told in chunk_oracle.py.
+the native reference is taken, of which the tolerance is made too, is told in chunk_native.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.bounds import MAGNIFY, Bounded, Run, as_compared, is_double, joined
-from cudal1_compile.judge.oracle.chunk_oracle import ChunkNative, ChunkOracle, Places
-from cudal1_compile.judge.oracle.chunk_plan import ChunkPlan, Pass
+from cudal1_compile.judge.oracle.chunk_native import ChunkNative
+from cudal1_compile.judge.oracle.chunk_oracle import ChunkOracle
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan, Pass
+from cudal1_compile.judge.oracle.chunk_places import Places
 from cudal1_compile.judge.oracle.chunk_program import TERMS, Chunk, Range, Ranges, chunk_of, sized
 from cudal1_compile.judge.oracle.compare import Expected, expected_of
 from cudal1_compile.judge.oracle.f32_accumulation import expected_of_f32, in_float32
