@@ -2,10 +2,10 @@
 
     chunk -> run() -> values; parts of reductions are joined -> finish() -> kept, for later chunks
 
-It has of a reduction over all chunks the oracle's result, rounded once:
-no number of the dtype is nearer, so that no tolerance of a reduction is wider than by what aten makes of it. Where
-aten's is not finite (joined of what it gives for chunks, in float32 where the dtype is a half type) it is that.
-Scans go on from the oracle's sums; what aten adds within a chunk is of fewer terms than the whole.
+It has of a reduction over all chunks the oracle's result, rounded once: no number of the dtype is nearer, so that
+no tolerance of a reduction is wider than by what aten makes of it. Where aten's is not finite (joined of what it
+gives for chunks, in float32 where the dtype is a half type) it is that. Scans go on from the oracle's sums; what
+aten adds within a chunk is of fewer terms than the whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.bounds import last_uses
-from cudal1_compile.judge.oracle.chunk_places import Places
+from cudal1_compile.judge.oracle.chunk_places import Places, count_of
 from cudal1_compile.judge.oracle.chunk_program import Chunk, Place
 from cudal1_compile.judge.oracle.partial_sums import (
     COUNTED,
@@ -31,7 +31,7 @@ from cudal1_compile.judge.oracle.partial_sums import (
 from cudal1_compile.judge.oracle.trace import operands_of
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE, run_op
-from cudal1_fx_passes.program.ir import Op, Program, Ref
+from cudal1_fx_passes.program.ir import Op, Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
 _HALF = ("bf16", "f16")
@@ -75,13 +75,7 @@ class ChunkNative:
         return run_op(chunk.program, op, values, self._device)
 
     def _join(self, chunk: Chunk, op: Op, place: Place, values: Mapping[str, Tensor]) -> None:
-        count = None
-        if op.fn in COUNTED:
-            source = op.operands[0]
-            assert isinstance(source, Ref)
-            ones = torch.ones((), dtype=torch.float64, device=self._device).expand(values[source.name].shape)
-            counted = replace(op, fn="sum", dtype="f64", operands=op.operands[:1])
-            count = run_op(chunk.program, counted, {**values, source.name: ones}, self._device)
+        count = count_of(chunk, op, values, self._device) if op.fn in COUNTED else None
         found = self._places.partial(bind(self._widely, chunk, values=values), op, chunk, count)
         sums = self._sums.setdefault(place.source, PartialSums(self._places.shape(place.source)))
         sums.join("value", as_reduction(op).fn, *self._places.joins(place), found)

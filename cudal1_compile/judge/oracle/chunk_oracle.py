@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.bounds import Run, any_of, apart, decides, last_uses, tidy
-from cudal1_compile.judge.oracle.chunk_places import Places
+from cudal1_compile.judge.oracle.chunk_places import Places, count_of
 from cudal1_compile.judge.oracle.chunk_program import Chunk, Place
 from cudal1_compile.judge.oracle.error_rules import seen_errors
 from cudal1_compile.judge.oracle.exact_values import ExactValues
@@ -29,11 +29,11 @@ from cudal1_compile.judge.oracle.partial_sums import (
     concluded,
     joined,
 )
-from cudal1_compile.judge.oracle.reduction_rules import POSITIONS, contest, position_error, rule_of, run_with
+from cudal1_compile.judge.oracle.reduction_rules import POSITIONS, contest, position_error, rule_of
 from cudal1_compile.judge.oracle.trace import Trace, operands_of
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Op, Program, Ref
+from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Op, Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
 
@@ -115,18 +115,16 @@ class ChunkOracle:
             run.step(op)
 
     def _join(self, run: Run, op: Op, chunk: Chunk, place: Place) -> None:
-        values, errors = self._sums.setdefault(
-            place.source, (self._empty(place.source), self._empty(place.source))
-        )
+        shape = self._places.shape(place.source)
+        values, errors = self._sums.setdefault(place.source, (PartialSums(shape), PartialSums(shape)))
         at, before = self._places.joins(place)
-        count = self._count(run, op) if op.fn in COUNTED else None
+        count = count_of(chunk, op, run.values, self._trace.device) if op.fn in COUNTED else None
 
         def part(seen: Mapping[str, Tensor]) -> State:
             return self._places.partial(lambda o: run.trace.run(o, {**run.values, **seen}), op, chunk, count)
 
-        values.join_all(
-            as_reduction(op).fn, at, before, {key: part(seen) for key, seen in _readings(run, op).items()}
-        )
+        found = {key: part(seen) for key, seen in _readings(run, op).items()}
+        values.join_all(as_reduction(op).fn, at, before, found)
         seen = seen_errors(run.trace, op, run.values, run.errors, run.exact_values)
         if op.dtype not in FLOAT_DTYPES and all(seen[n] is None for n in operands_of(op)):
             return
@@ -138,15 +136,6 @@ class ChunkOracle:
         for key, x in rule.parts(run.trace, as_reduction(op), run.values, seen).items():
             how = rule.merges[key]
             errors.join(key, how, at, before, (x, count) if how == "mean" and count is not None else (x,))
-
-    def _empty(self, name: str) -> PartialSums:
-        return PartialSums(self._places.shape(name))
-
-    def _count(self, run: Run, op: Op) -> Tensor:
-        source = op.operands[0]
-        assert isinstance(source, Ref)
-        ones = torch.ones((), dtype=torch.float64, device=self._trace.device).expand(run.values[source.name].shape)
-        return run_with(run.trace, op, run.values, source.name, ones, "sum")
 
     def _join_rivals(self, run: Run, op: Op, place: Place) -> None:
         errors = self._sums[place.source][1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.chunk_program import Chunk, Place
 from cudal1_compile.judge.oracle.partial_sums import SCANS, At, State, as_reduction, partial
+from cudal1_fx_passes.program.evaluate import run_op
 from cudal1_fx_passes.program.ir import Op, Program, Ref
 
 
@@ -55,3 +57,12 @@ class Places:
         extents = [self.whole.axis[a].size for a in over]
         dtype = chunk.program.value_dtype[source.name]
         return partial(run, as_reduction(op), dtype, count, [place.ranges[a] for a in over], extents)
+
+
+def count_of(chunk: Chunk, op: Op, values: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    """How many of a reduction's terms lie in bounds, float64."""
+    source = op.operands[0]
+    assert isinstance(source, Ref)
+    ones = torch.ones((), dtype=torch.float64, device=device).expand(values[source.name].shape)
+    counted = replace(op, fn="sum", dtype="f64", operands=op.operands[:1])
+    return run_op(chunk.program, counted, {**values, source.name: ones}, device)

@@ -25,10 +25,11 @@ from cudal1_fx_passes.program.ir import Op, Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
 EXPECTED_BYTES = 64  # an output element's oracle, tolerance and comparison
-KEPT_BYTES = 128  # an element's joined parts, and what is concluded from them
+KEPT_BYTES = 192  # an element's joined parts, and what is concluded from them
 CARRIED_BYTES = 64  # the joined parts alone
 SMALL_SHARE = 16  # of the limit, where a reduction is rather computed again for each chunk than kept
 KEPT_SHARE = 2  # of the limit, for what is kept
+ENOUGH = 3  # plans to choose from, along the largest axes that have one
 
 
 def chunk_plan(program: Program, sizes: Mapping[str, int], limit_bytes: int) -> ChunkPlan:
@@ -39,12 +40,14 @@ def chunk_plan(program: Program, sizes: Mapping[str, int], limit_bytes: int) -> 
 @lru_cache(maxsize=64)
 def _planned(program: Program, limit_bytes: int) -> ChunkPlan:
     axes = sorted((a for a in program.axes if a.size > 1), key=lambda a: -a.size)
-    plans, reasons = [], []
+    plans: list[ChunkPlan] = []
+    reasons: list[NoChunks] = []
     for axis in axes:
-        try:
-            plans.append(_Planner(program, limit_bytes, axis.name).plan())
-        except NoChunks as reason:
-            reasons.append(reason)
+        if len(plans) < ENOUGH:
+            try:
+                plans.append(_Planner(program, limit_bytes, axis.name).plan())
+            except NoChunks as reason:
+                reasons.append(reason)
     if not plans:
         raise reasons[0] if reasons else NoChunks("no axis of the region has two elements")
     return min(plans, key=lambda p: p.work)
@@ -103,7 +106,7 @@ class _Planner:
         )
 
     def _largest_that_fits(self, root: Pass, axes: Sequence[str], keep_all: bool) -> _Trial:
-        """The last one tried where none does."""
+        """The last one that was tried where none fits."""
         trial = self._try(self._with_steps(root, dict.fromkeys(axes, 1)), keep_all)
         # the least, but for what is carried of scans, which grows with the number of blocks
         if trial.size_bytes > self._limit and not trial.scans:
@@ -138,7 +141,7 @@ class _Planner:
         kept, scans, steps = self._kept, self._scans, {**self._steps, **made.tile}
         while True:
             known = self._known(kept, scans, steps)
-            chunks = [chunk_of(self._p, made.targets(self._p, tile), known) for tile in self._samples(made)]
+            chunks = self._chunks(made, known)
             size = max(map(_chunk_bytes, chunks)) + self._kept_bytes(known)
             more = self._worth_keeping(chunks[0], keep_all) if made.tile or size > self._limit else set()
             cut = _cut_scans(self._p, chunks)
