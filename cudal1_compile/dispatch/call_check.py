@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.dispatch.arguments import ArgumentReader, Operands
-from cudal1_compile.judge.checks.cases import CALL, Case, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.checks.cases import CALL, Case, make_case
+from cudal1_compile.judge.checks.division import least_oracle_bytes
 from cudal1_compile.runtime.target import free_memory
 from cudal1_fx_passes.program.ir import Program
 
@@ -97,8 +98,7 @@ def _prepare(operands: Operands, device: torch.device) -> _Comparison | None:
     if device.type == "cuda":
         copied = sum(x.numel() * x.element_size() for x in operands.inputs)
         room = min(room, (free_memory(device) - copied) // 2)
-    is_in_one_piece = oracle_bytes(program, {}) > room and parallel_axis(program, {}) is None
-    if room <= 0 or is_in_one_piece or not operands.inputs:
+    if room <= 0 or not operands.inputs or least_oracle_bytes(program, room) > room:
         return None
     comparison = _Comparison(operands, make_case(program, CALL, operands.inputs, {}, room))
     for x in operands.outputs:

@@ -15,7 +15,7 @@ from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cudal1_compile.judge.checks.cases import oracle_bytes
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_fx_passes.fusion.partition import PartitionConfig, partition
 from cudal1_fx_passes.importer.capture import take_for_cuda
 from cudal1_fx_passes.importer.layout import memory_view

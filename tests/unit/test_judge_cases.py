@@ -10,10 +10,14 @@ from torch import Tensor
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.checks import case_suite as suite_module
 from cudal1_compile.judge.checks import cases as cases_module
+from cudal1_compile.judge.checks import division as division_module
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
-from cudal1_compile.judge.checks.cases import Case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.division import parallel_axis
 from cudal1_compile.judge.inputs.make import HUGE
 from cudal1_compile.judge.inputs.sizes import tensor_bytes
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -36,21 +40,21 @@ def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -
 
 def test_a_large_case_that_may_be_kept_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     program = parse_program(SOFTMAX)
-    for module in (cases_module, suite_module):
+    for module in (cases_module, suite_module, division_module):
         monkeypatch.setattr(module, "oracle_bytes", lambda *_: 1 << 32)
     suite = prepare_suite(program, SEED, CPU, 1 << 30, ("normal", "offset"))
     assert isinstance(suite, CaseSuite)
     case = suite.cases[0]
-    assert case.expected is None and len(case.parts) > 1
+    assert case.expected is None and len(case.kept) > 1
     assert case.expected_bytes == 16 * program.size(program.outputs[0].axes)
-    assert {id(t) for t in suite.tensors()} >= {id(e.want) for part in case.parts for e in part}  # summed too
+    assert {id(t) for t in suite.tensors()} >= {id(part.expected.want) for part in case.kept}  # summed too
     monkeypatch.setattr(cases_module, "expect", None)
     got = evaluate(program, case.inputs)
     assert case.check(got).refusal is None
     got[0][39, 299] += 1e-3
     assert "1 of" in (case.check(got).refusal or "")
     other = suite.cases[1]
-    assert not case.with_inputs("normal", other.inputs).parts  # what was kept is of other inputs
+    assert not case.with_inputs("normal", other.inputs).kept  # what was kept is of other inputs
 
 
 @pytest.mark.parametrize("order", [("t1", "t0"), ("t0", "t1")])
@@ -74,24 +78,41 @@ def test_the_limits_over_a_whole_output_hold_for_each_output_of_a_large_case(ord
 
 def _all_but_out_of_tolerance(case: Case, place: int) -> Tensor:
     """A float output that uses most of what each element may be off; rounded to f32 it must not use all."""
-    empty = [torch.empty([40, 300], device="meta")] * 2
-    found = []
-    for start, stop in case.slices():
-        want = [w for _, w in case.compared_slice(empty, start, stop)][place]
-        assert want.tolerance is not None
-        found.append(want.want + 0.84 * want.tolerance)
-    return torch.cat(found, dim=["d0", "d1"].index(case.axis or "")).float()
+    found = torch.empty([40, 300])
+    for part in case.parts():
+        if part.output == place:
+            want = part.expected
+            assert want.tolerance is not None
+            part.of(found).copy_(want.want + 0.84 * want.tolerance)
+    return found
 
 
-def test_a_sum_over_everything_needs_room_for_one_oracle_run() -> None:
-    rows = "t0 f32[d0] = sum(in0) over d1\nt1 f32[] = sum(t0) over d0\nout0 f32[] = t1\n"
-    program = parse_program(f"region v1\ndims d0=40 d1=300\nin0 f32[d0,d1]\n{rows}")
+SUM = """region v1
+dims d0=400 d1=300
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+t1 f32[] = sum(t0) over d0
+out0 f32[] = t1
+"""
+
+
+def test_a_sum_over_everything_goes_chunk_by_chunk_where_one_oracle_run_is_too_large() -> None:
+    program = parse_program(SUM)
     oracle = oracle_bytes(program, {})
     assert parallel_axis(program, {}) is None
     assert oracle > 20 * tensor_bytes(program)  # most of what a trial needs
-    room = int(1.4 * oracle)
-    assert isinstance(prepare_suite(program, SEED, CPU, room, ("normal", "offset")), CaseSuite)
-    assert isinstance(prepare_suite(program, SEED, CPU, oracle, ("normal", "offset")), NoRoom)
+    whole, chunked, none = (
+        prepare_suite(program, SEED, CPU, room, ("normal", "offset"))
+        for room in (int(2.4 * oracle), oracle, oracle // 8)
+    )
+    assert isinstance(whole, CaseSuite) and isinstance(chunked, CaseSuite) and isinstance(none, NoRoom)
+    for case, other in zip(whole.cases, chunked.cases, strict=True):
+        assert case.cut is None and isinstance(other.cut, ChunkPlan)
+        got = evaluate(program, case.inputs)
+        assert case.check(got).refusal is None and other.check(got).refusal is None
+        assert case.expected is not None and case.expected[0].tolerance is not None
+        got[0] += 3 * case.expected[0].tolerance
+        assert "1 of 1" in (case.check(got).refusal or "") and "1 of 1" in (other.check(got).refusal or "")
 
 
 def test_no_room_is_said_and_not_tried() -> None:

@@ -19,7 +19,7 @@ from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick
 from cudal1_compile.judge.checks.adequacy import Inadequacy, passing
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.lean import LeanCall, LeanTrial, lean_bytes, lean_case, lean_cases, why_no_slices
+from cudal1_compile.judge.checks.lean import LeanCall, LeanTrial, lean_bytes, lean_case, lean_cases, why_no_parts
 from cudal1_compile.judge.checks.trial import Wrong, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -268,7 +268,7 @@ class LeanSession:
         return KernelRunner(program, kernel, self._clock, self._limits.verify_s)
 
     def _why_not(self, program: Program, scratch_bytes: int) -> Deferred | None:
-        if (reason := why_no_slices(program)) is not None:
+        if (reason := why_no_parts(program)) is not None:
             return Deferred(f"no room: {reason}")
         need = lean_bytes(program, scratch_bytes)
         if self._held is not None and self._held[0] == print_program(program):

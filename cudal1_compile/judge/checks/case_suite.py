@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.checks.adequacy import find_inadequacy
-from cudal1_compile.judge.checks.cases import INTEGRAL, Case, is_coherent, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.checks.cases import INTEGRAL, Case, is_coherent, make_case
+from cudal1_compile.judge.checks.division import least_oracle_bytes
 from cudal1_compile.judge.inputs.extremes import (
     EXTREMES,
     INFINITE,
@@ -65,6 +66,7 @@ from cudal1_compile.judge.inputs.sparse_spikes import BASES, SPARSE_SPIKE, spars
 from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
 from cudal1_compile.judge.oracle.compare import Expected, usable
 from cudal1_compile.judge.oracle.f32_accumulation import held_by, keeps_float32, widened
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.judge.oracle.stacked import expect_stacked, share_rules, stack
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_fx_passes.program.evaluate import Meaningless
@@ -356,12 +358,8 @@ def _all_finite(program: Program) -> bool:
 
 
 def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
-    """A trial holds each case's inputs, two sets of buffers, a timed result, the baseline and an oracle slice.
-
-    The oracle takes most of it where a sum over everything leaves no axis to slice it along.
-    """
-    axis = parallel_axis(program, {})
-    oracle = oracle_bytes(program, {}) // (program.axis[axis].size if axis else 1)
+    """A trial holds each case's inputs, two sets of buffers, a timed result, the baseline, part of the oracle."""
+    oracle = least_oracle_bytes(program, room_bytes // 2)
     inputs = sum(program.size(i.axes) * ITEM_BYTES[i.dtype] for i in program.inputs)
     everything = tensor_bytes(program)
     held = (cases + 2) * inputs + 3 * (everything - inputs) + everything

@@ -1,27 +1,29 @@
-"""One case: inputs of one distribution and what the outputs must be; large cases compute that slice by slice.
+"""One case: inputs of one distribution and what the outputs must be; large cases compute that part by part.
 
     check_together([(case, outputs), ...]) -> one CaseResult each
 
 A small case keeps its expectation. A large one would need many times its outputs in float64, so it is cut
 along an axis that nothing reduces, reads shifted or gathers, and each slice is compared on its own; every
-element is still compared. Where no such axis exists the case stays whole.
+element is still compared. Where no such axis exists it goes by a plan of chunks (oracle/chunk_plan.py), and where
+there is none either it stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.checks.division import Slices, cut_of
 from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.lines import base_of
 from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
 from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
-from cudal1_compile.judge.oracle.bounds import last_uses
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
+from cudal1_compile.judge.oracle.chunks import Part, chunked
 from cudal1_compile.judge.oracle.compare import (
     Expected,
     Measured,
@@ -35,9 +37,8 @@ from cudal1_compile.judge.oracle.compare import (
     stack_expected,
 )
 from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation
-from cudal1_fx_passes.program.ir import Op, Program, Ref
-from cudal1_fx_passes.program.ops import OPS, Kind
-from cudal1_fx_passes.program.products import match_convolution
+from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_fx_passes.program.ir import Program
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (error_budget.growth)
@@ -59,9 +60,7 @@ COHERENT = frozenset(
 )
 INTEGRAL = "integers"
 ROUNDS_OTHERWISE = "round what each operation in a half type gives, as eager mode does, or nothing before a store"
-BOUNDED_BYTES = 16  # an element's value and error in float64
 ROUGHLY_WRONG = 0.01  # share of the elements that may be off where the native reference alone is at hand
-PROBE_COPIES = 4  # of the result of one operation, while its error is looked for
 
 
 def is_coherent(distribution: str) -> bool:
@@ -78,7 +77,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`expected` is None for a large case, which computes it slice by slice along `axis`, or keeps those slices.
+    """`expected` is None for a large case, which computes it part by part as `cut` says, or keeps those parts.
 
     `wide`: the program as kernels compute it that keep float32 within half types, where it is one of those cases.
     """
@@ -88,16 +87,15 @@ class Case:
     image: GuardedMemory  # the inputs, packed and untouched
     sizes: Mapping[str, int]
     expected: list[Expected] | None
-    axis: str | None = None
-    step: int = 0
+    cut: Slices | ChunkPlan | None = None
     wide: Program | None = None
-    parts: tuple[list[Expected], ...] = ()  # the slices' expectations, where they may be kept
+    kept: tuple[Part, ...] = ()  # of a large case, where they may be
     readings: tuple[list[Expected], ...] = ()  # of a small case; float outputs must be right by one of them too
     is_rough: bool = False  # held against the native reference, roughly (rough.py)
 
     def accumulated_in_f32(self, wide: Program, expected: list[Expected] | None = None) -> Case:
         """The same case for kernels that keep float32. expected: where it is known already."""
-        case = replace(self, wide=wide, parts=())
+        case = replace(self, wide=wide, kept=())
         if self.expected is None:
             return case
         return replace(case, expected=expected or case._expect(self.inputs, self.sizes))
@@ -106,7 +104,7 @@ class Case:
         """A case of the same shapes."""
         image = GuardedMemory(self.image.specs, self.image.device, guard_gaps=False)
         image.load(inputs)
-        case = replace(self, name=name, image=image, parts=(), readings=())
+        case = replace(self, name=name, image=image, kept=(), readings=())
         return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
 
     def read_as(self, wide: Program, held: Mapping[str, str]) -> list[Expected]:
@@ -166,56 +164,57 @@ class Case:
 
     def held(self) -> Iterator[Expected]:
         """All that is kept of what outputs are held against."""
-        for several in (self.expected or (), *self.parts, *self.readings):
+        for several in (self.expected or (), *self.readings):
             yield from several
+        yield from (part.expected for part in self.kept)
 
     @property
     def expected_bytes(self) -> int:
         return sum(e.size_bytes for e in self.held())
 
     def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
-        totals: dict[str, Measured] = {}
-        limits: dict[str, float] = {}
-        for start, stop in self.slices():
-            for got, want in self.compared_slice(outputs, start, stop):
-                found = read(measure(got, want), want)
-                totals[want.name] = _merge(totals.get(want.name), found)
-                limits[want.name] = want.rms_limit
-                # rms and exemptions are limits over whole outputs, so a slice alone only finds wrong elements
-                if found.wrong and (reason := self._refusal(found, got, want)):
-                    return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
-        for got, (name, total) in () if self.is_rough else zip(outputs, totals.items(), strict=True):
-            whole = Expected(name, got.new_empty(0), None, None, 0.0, limits[name])
-            if reason := refusal(total, got, whole, is_coherent(self.name)):
+        totals: dict[int, Measured] = {}
+        limits: dict[int, float] = {}
+        for part in self.parts():
+            got, want = part.of(outputs[part.output]), part.expected
+            found = read(measure(got, want), want)
+            totals[part.output] = _merge(totals.get(part.output), found)
+            limits[part.output] = want.rms_limit
+            # rms and exemptions are limits over whole outputs, so a part alone only finds wrong elements
+            if found.wrong and (reason := self._refusal(found, got, want)):
+                starts = ", ".join(str(lo) for lo, _ in part.ranges)
+                return CaseResult(found.worst, f"{reason} (inputs: {self.name}, the part from {starts})")
+        for place, total in () if self.is_rough else totals.items():
+            name = self.program.outputs[place].name
+            whole = Expected(name, outputs[place].new_empty(0), None, None, 0.0, limits[place])
+            if reason := refusal(total, outputs[place], whole, is_coherent(self.name)):
                 return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
         return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
 
-    def slices(self) -> Iterator[tuple[int, int]]:
-        assert self.axis is not None
-        extent = self.sizes.get(self.axis, self.program.axis[self.axis].size)
-        for start in range(0, extent, self.step):
-            yield start, min(extent, start + self.step)
-
-    def compared_slice(
-        self, outputs: Sequence[Tensor], start: int, stop: int
-    ) -> Iterator[tuple[Tensor, Expected]]:
-        """(what was got, what must be) of each output within one slice."""
-        assert self.axis is not None
-        wanted = self.parts[start // self.step] if self.parts else self._expect_slice(start, stop)
-        for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
-            yield _narrow(got, out.axes, self.axis, start, stop), want
+    def parts(self) -> Iterator[Part]:
+        """What the outputs of a large case must be, every element once."""
+        if self.kept:
+            yield from self.kept
+        elif isinstance(self.cut, Slices):
+            for start, stop in self.cut.ranges(self.program, self.sizes):
+                yield from self._slice(self.cut.axis, start, stop)
+        elif self.cut is not None:
+            rules = (is_coherent(self.name), self.name == INTEGRAL)
+            yield from chunked(self.program, self.inputs, self.sizes, self.cut, *rules, self.wide)
 
     def with_parts(self) -> Case:
-        """A large case that keeps its slices' expectations."""
-        return replace(self, parts=tuple(self._expect_slice(*bounds) for bounds in self.slices()))
+        """A large case that keeps what its outputs must be."""
+        return replace(self, kept=tuple(self.parts()))
 
-    def _expect_slice(self, start: int, stop: int) -> list[Expected]:
-        assert self.axis is not None
+    def _slice(self, axis: str, start: int, stop: int) -> Iterator[Part]:
         cut = [
-            _narrow(x, i.axes, self.axis, start, stop)
+            x.narrow(i.axes.index(axis), start, stop - start) if axis in i.axes else x
             for x, i in zip(self.inputs, self.program.inputs, strict=True)
         ]
-        return self._expect(cut, {**self.sizes, self.axis: stop - start})
+        wanted = self._expect(cut, {**self.sizes, axis: stop - start})
+        for place, (out, want) in enumerate(zip(self.program.outputs, wanted, strict=True)):
+            whole = zip(out.axes, want.want.shape, strict=True)
+            yield Part(place, tuple((start, stop) if a == axis else (0, n) for a, n in whole), want)
 
 
 def check_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Iterator[CaseResult]:
@@ -253,7 +252,7 @@ def make_case(
     keep: bool = True,
     expected: list[Expected] | None = None,
 ) -> Case:
-    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices.
+    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else in parts.
 
     `expected`: where it is known already.
     """
@@ -262,58 +261,10 @@ def make_case(
     image.load(inputs)
     if expected is not None:
         return Case(program, name, image, sizes, expected)
-    need = oracle_bytes(program, sizes)
-    axis = parallel_axis(program, sizes)
-    if (keep and need <= room_bytes) or axis is None:
+    cut = None if keep and oracle_bytes(program, sizes) <= room_bytes else cut_of(program, sizes, room_bytes)
+    if cut is None:
         expected = expect(program, image.views, sizes, is_coherent(name), name == INTEGRAL)
-        return Case(program, name, image, sizes, expected)
-    extent = sizes.get(axis, program.axis[axis].size)
-    step = max(1, min(extent, int(extent * room_bytes / need)))
-    return Case(program, name, image, sizes, None, axis, step)
-
-
-def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
-    """A rough peak of one oracle run: values and errors that live at once, and the copies of one probe."""
-    extent = {a.name: a.size for a in program.axes} | dict(sizes)
-
-    def elements(axes: Iterable[str]) -> int:
-        return prod(extent[a] for a in axes)
-
-    held = sum(elements(program.value_axes[i.name]) for i in program.inputs)
-    peak = held
-    last = last_uses(program)
-    for i, op in enumerate(program.ops):
-        held += elements(op.axes)
-        spread = {*op.axes, *_spread_over(program, op)}  # a scan keeps the axis that it runs along
-        peak = max(peak, held + PROBE_COPIES * elements(spread))
-        held -= sum(elements(program.value_axes[name]) for name in last.get(i, ()))
-    return BOUNDED_BYTES * peak
-
-
-def _spread_over(program: Program, op: Op) -> tuple[str, ...]:
-    """The summed axes over which an operation's terms lie side by side: none where a library adds them up."""
-    read_in_place = OPS[op.fn].kind is Kind.DOT and not any(isinstance(x, Ref) and x.access for x in op.operands)
-    return () if read_in_place or match_convolution(program, op) is not None else op.over
-
-
-def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:
-    """The largest axis along which the program can be cut into independent slices, if there is one."""
-    fixed: set[str] = set()
-    for op in program.ops:
-        fixed |= set(op.over)
-        fixed |= {a for a in op.axes if OPS[op.fn].kind is Kind.IOTA}
-        for x in op.operands:
-            if isinstance(x, Ref):
-                for axis, index in x.access:
-                    fixed |= {axis, *(a for _, a in index.terms)}
-    fixed |= {i.domain.below for i in program.inputs if i.domain.below is not None}
-    free = [a.name for a in program.axes if a.name not in fixed and all(a.name in o.axes for o in program.outputs)]
-    extent = {a.name: sizes.get(a.name, a.size) for a in program.axes}
-    return max(free, key=extent.__getitem__, default=None) if free else None
-
-
-def _narrow(x: Tensor, axes: Sequence[str], axis: str, start: int, stop: int) -> Tensor:
-    return x.narrow(axes.index(axis), start, stop - start) if axis in axes else x
+    return Case(program, name, image, sizes, expected, cut)
 
 
 def _merge(a: Measured | None, b: Measured) -> Measured:

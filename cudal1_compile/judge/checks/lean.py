@@ -5,8 +5,8 @@
 
 The candidate reads the case's inputs themselves, which a checksum watches, and writes into outputs with canaries
 around them. Inputs are drawn for a shorter outermost axis, of a prime size, and repeated along it: what reads at
-a wrong place finds another number unless it is off by a multiple of that prime. References are computed slice by
-slice. LEAN_BYTES beside the region's tensors are enough for all of it.
+a wrong place finds another number unless it is off by a multiple of that prime. References are computed part by
+part (division.py). LEAN_BYTES beside the region's tensors are enough for all of it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.checks.case_suite import distributions_of
-from cudal1_compile.judge.checks.cases import Case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.checks.checksum import Checksum
+from cudal1_compile.judge.checks.division import cut_of, least_oracle_bytes
 from cudal1_compile.judge.checks.guarded_memory import (
     FINITE_POISON,
     POISONS,
@@ -33,6 +34,7 @@ from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, forei
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.judge.oracle.f32_accumulation import keeps_float32, widened
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
@@ -55,16 +57,10 @@ def lean_bytes(program: Program, scratch_bytes: int = 0) -> int:
     return tensor_bytes(program) + scratch_bytes + LEAN_BYTES
 
 
-def why_no_slices(program: Program) -> str | None:
+def why_no_parts(program: Program) -> str | None:
     """Why its reference cannot be computed within SLICE_BYTES; None where it can."""
-    need = oracle_bytes(program, {})
-    if (
-        need <= SLICE_BYTES
-        or (axis := parallel_axis(program, {})) is not None
-        and need // _size(program, axis) <= SLICE_BYTES
-    ):
-        return None
-    return f"its reference takes {need >> 20} MiB at once, and no axis is there to cut it along"
+    need = least_oracle_bytes(program, SLICE_BYTES)
+    return None if need <= SLICE_BYTES else f"its reference takes {need >> 20} MiB at once, however it is cut"
 
 
 def lean_case(program: Program, name: str, seed: int, device: torch.device, is_rough: bool = False) -> Case:
@@ -85,12 +81,9 @@ def lean_cases(program: Program, candidate: Candidate, seed: int, device: torch.
 
 
 def _case(program: Program, name: str, image: GuardedMemory, is_rough: bool) -> Case:
-    need, axis = oracle_bytes(program, {}), parallel_axis(program, {})
-    if axis is None:
-        return Case(program, name, image, {}, None, is_rough=is_rough).whole()
-    extent = _size(program, axis)
-    step = max(1, min(extent, extent * SLICE_BYTES // need))
-    return Case(program, name, image, {}, None, axis, step, is_rough=is_rough)
+    cut = cut_of(program, {}, SLICE_BYTES) if oracle_bytes(program, {}) > SLICE_BYTES else None
+    case = Case(program, name, image, {}, None, cut, is_rough=is_rough)
+    return case.whole() if cut is None else case
 
 
 def _size(program: Program, axis: str) -> int:

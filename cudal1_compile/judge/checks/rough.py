@@ -11,10 +11,12 @@ from __future__ import annotations
 import torch
 
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom
-from cudal1_compile.judge.checks.cases import Case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.division import cut_of
 from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.make import make_inputs
-from cudal1_compile.judge.inputs.sizes import LARGE_ELEMENTS, tensor_bytes, tensor_elements
+from cudal1_compile.judge.inputs.sizes import tensor_bytes
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_fx_passes.program.ir import Program
 
 DISTRIBUTIONS = ("normal", "offset")
@@ -38,9 +40,6 @@ def _case(program: Program, name: str, seed: int, device: torch.device) -> Case:
     inputs = make_inputs(program, name, seed, device)
     image = GuardedMemory(input_specs(inputs), device, guard_gaps=False)
     image.load(inputs)
-    axis = parallel_axis(program, {}) if tensor_elements(program) > LARGE_ELEMENTS else None
-    if axis is None:
-        return Case(program, name, image, {}, None, is_rough=True).whole()
-    extent = program.axis[axis].size
-    step = max(1, min(extent, extent * SLICE_BYTES // oracle_bytes(program, {})))
-    return Case(program, name, image, {}, None, axis, step, is_rough=True)
+    cut = cut_of(program, {}, SLICE_BYTES) if oracle_bytes(program, {}) > SLICE_BYTES else None
+    case = Case(program, name, image, {}, None, cut, is_rough=True)
+    return case.whole() if cut is None else case

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,15 +19,16 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.oracle.error_budget import F32_ACCUMULATION_SAFETY, LARGEST, Rule
-from cudal1_compile.judge.oracle.error_rules import Trace, distance, error_of, move, operands_of
+from cudal1_compile.judge.oracle.error_rules import error_of
 from cudal1_compile.judge.oracle.exact_values import ExactValues, read_as
+from cudal1_compile.judge.oracle.trace import Trace, distance, move, operands_of
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program.ir import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.program.ir import FLOAT_DTYPES, INT_DTYPES, Input, Literal, Op, Operand, Output, Program, Ref
 
 # errors of float64 programs lie at the float64 probe's own resolution: it sees them magnified, but jumps and whole
 # periods, which are no larger for that, as they are
-_MAGNIFY = 2.0**20
+MAGNIFY = 2.0**20
 # what may stand where anything is right, of floats and of others: where it shows, some two give two results
 _ENDS = ((math.nan, 1), (math.nan, 0), (1.5, 0), (-2.0, 1))
 _OVERFLOWS = {"exp", "exp2", "expm1"}  # infinite for some operands, of any size for those beside
@@ -64,74 +65,119 @@ def bounded_outputs(
     coherent: terms of sums may be equal. integral: inputs are small integers, so that integer results of sums
     and products are exact, and a tie decides as a tie. held: operations whose results are rounded to a half type.
     """
-    program = _as_compared(program)
+    program = as_compared(program)
     device = inputs[0].device if inputs else torch.device("cpu")
     # what is rounded is rounded the other way within the errors that are allowed
     magnify = F32_ACCUMULATION_SAFETY if held else 1.0
     trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
     found = _bounded(trace, inputs, held or {})
-    if {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} != {"f64"}:
+    if not is_double(program):
         return found
-    seen = _bounded(replace(trace, magnify=_MAGNIFY), inputs, {})
-    return [replace(s, error=_larger(f.error, s.error)) for f, s in zip(found, seen, strict=True)]
+    seen = _bounded(replace(trace, magnify=MAGNIFY), inputs, {})
+    return [joined(f, s) for f, s in zip(found, seen, strict=True)]
 
 
-def _larger(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
+def is_double(program: Program) -> bool:
+    """Whether all floats are float64, whose errors are also looked for magnified."""
+    return {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} == {"f64"}
+
+
+def joined(plain: Bounded, magnified: Bounded) -> Bounded:
+    a, b = plain.error, magnified.error
+    error = torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
+    return replace(magnified, error=error)
 
 
 def _bounded(trace: Trace, inputs: Sequence[Tensor], held: Mapping[str, str]) -> list[Bounded]:
     program = trace.program
-    values, errors, decided, free = _run_all(trace, inputs, held)
-    found = []
-    for out in program.outputs:
-        order = program.value_axes[out.value]
-        turn = [order.index(a) for a in out.axes]
-        error = errors[out.value]
-        scale = None if error is None else (error / trace.magnify).permute(turn)
-        other, any_will_do = (
-            None if x is None else x.permute(turn) for x in (decided.get(out.value), free.get(out.value))
-        )
-        found.append(Bounded(values[out.value].permute(turn), scale, other, any_will_do))
-    return found
-
-
-def _run_all(
-    trace: Trace, inputs: Sequence[Tensor], held: Mapping[str, str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor], dict[str, Tensor]]:
-    """Values, their errors, values again that decisions in half types lead to, and where anything is right."""
-    p = trace.program
-    values: dict[str, Tensor] = {}
-    errors: dict[str, Tensor | None] = {}
-    decided: dict[str, Tensor] = {}
-    free: dict[str, Tensor] = {}
-    exact_values = ExactValues(p)
-    discrete = any(p.output_dtype(o) not in FLOAT_DTYPES for o in p.outputs)
-    for spec, x in zip(p.inputs, inputs, strict=True):
-        order = p.value_axes[spec.name]
-        x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
-        values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
-        errors[spec.name] = None
-        exact_values.note_input(spec.name, values[spec.name])
-    last_use = last_uses(p)
-    for i, op in enumerate(p.ops):
+    run = Run(trace, ExactValues(program), decides(program), held)
+    for spec, x in zip(program.inputs, inputs, strict=True):
+        run.begin(spec, x)
+    last_use = last_uses(program)
+    for i, op in enumerate(program.ops):
         give_way()
+        run.step(op)
+        run.forget(last_use.get(i, ()))
+    return [run.output(out) for out in program.outputs]
+
+
+def decides(program: Program) -> bool:
+    """Whether some output is discrete, so that what decisions in half types lead to is asked for."""
+    return any(program.output_dtype(o) not in FLOAT_DTYPES for o in program.outputs)
+
+
+class Run:
+    """Values, their errors, values again that decisions in half types lead to, and where anything is right."""
+
+    def __init__(
+        self, trace: Trace, exact_values: ExactValues, discrete: bool, held: Mapping[str, str] | None = None
+    ) -> None:
+        self.trace, self.exact_values = trace, exact_values
+        self._discrete, self._held = discrete, held or {}
+        self.values: dict[str, Tensor] = {}
+        self.errors: dict[str, Tensor | None] = {}
+        self.decided: dict[str, Tensor] = {}
+        self.free: dict[str, Tensor] = {}
+
+    def begin(self, spec: Input, x: Tensor) -> None:
+        """Takes an input, dims in its memory order."""
+        order = self.trace.program.value_axes[spec.name]
+        x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
+        self.values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
+        self.errors[spec.name] = None
+        self.exact_values.note_input(spec.name, self.values[spec.name])
+
+    def step(self, op: Op) -> None:
+        trace, values = self.trace, self.values
         values[op.name] = trace.run(op, values)
-        error = error_of(trace, op, values, errors, exact_values)
-        if (dtype := held.get(op.name)) is not None:
+        error = error_of(trace, op, values, self.errors, self.exact_values)
+        if (dtype := self._held.get(op.name)) is not None:
             values[op.name], error = _rounded(values[op.name], error, dtype)
-        errors[op.name] = None if error is None else _tidy(error, values[op.name])
-        exact_values.note(trace.run, op, values, errors, op.name in held)
-        if discrete and (found := _decide(trace, op, values, decided)) is not None:
-            decided[op.name] = found
-        if (mask := _free(trace, op, values, errors, free)) is not None:
-            free[op.name] = mask
-        for name in last_use.get(i, ()):
-            del values[name], errors[name]
-            exact_values.forget(name)
-            decided.pop(name, None)
-            free.pop(name, None)
-    return values, errors, decided, free
+        others = [trace.run(op, {**values, **seen}) for seen in self.ends(op)]
+        decided = trace.run(op, {**values, **seen}) if (seen := self.deciding(op)) else None
+        self.errors[op.name] = None if error is None else tidy(error, values[op.name])
+        self.note(op, decided, _free(trace, op, values, self.errors, apart(others)))
+
+    def note(self, op: Op, decided: Tensor | None, free: Tensor | None) -> None:
+        """What else is known of a result whose value and error are."""
+        self.exact_values.note(self.trace.run, op, self.values, self.errors, op.name in self._held)
+        if decided is not None:
+            self.decided[op.name] = decided
+        if free is not None and bool(free.any()):
+            self.free[op.name] = free
+
+    def deciding(self, op: Op) -> dict[str, Tensor]:
+        """Operands in half types rounded once, before they decide; empty where none is asked for."""
+        if not self._discrete:
+            return {}
+        seen = {name: self.decided[name] for name in operands_of(op) if name in self.decided}
+        if op.dtype not in FLOAT_DTYPES:
+            for name in operands_of(op):
+                if (dtype := self.trace.program.value_dtype[name]) in ("bf16", "f16"):
+                    seen[name] = seen.get(name, self.values[name]).to(TORCH_DTYPE[dtype]).double()
+        return seen
+
+    def ends(self, op: Op) -> list[dict[str, Tensor]]:
+        """Operands filled with each of what may stand where anything is right of them; empty where nowhere."""
+        seen = {name: self.free[name] for name in operands_of(op) if name in self.free}
+        return [{n: _filled(self.values[n], m, *end) for n, m in seen.items()} for end in _ENDS] if seen else []
+
+    def forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            del self.values[name], self.errors[name]
+            self.exact_values.forget(name)
+            self.decided.pop(name, None)
+            self.free.pop(name, None)
+
+    def output(self, out: Output) -> Bounded:
+        order = self.trace.program.value_axes[out.value]
+        turn = [order.index(a) for a in out.axes]
+        error = self.errors[out.value]
+        scale = None if error is None else (error / self.trace.magnify).permute(turn)
+        other, any_will_do = (
+            None if x is None else x.permute(turn) for x in (self.decided.get(out.value), self.free.get(out.value))
+        )
+        return Bounded(self.values[out.value].permute(turn), scale, other, any_will_do)
 
 
 def _rounded(value: Tensor, error: Tensor | None, dtype: str) -> tuple[Tensor, Tensor | None]:
@@ -146,21 +192,19 @@ def _rounded(value: Tensor, error: Tensor | None, dtype: str) -> tuple[Tensor, T
     return found, torch.maximum(*(distance(rounded(move(value, error, sign)), found) for sign in (1.0, -1.0)))
 
 
+def apart(results: Sequence[Tensor]) -> list[Tensor]:
+    """Where the first of some results is not like another one."""
+    return [(results[0] != x) & ~(results[0].isnan() & x.isnan()) for x in results[1:]]
+
+
 def _free(
     trace: Trace,
     op: Op,
     values: Mapping[str, Tensor],
     errors: Mapping[str, Tensor | None],
-    free: Mapping[str, Tensor],
+    found: list[Tensor],
 ) -> Tensor | None:
-    """Where anything is right: it is so of operands that show, or begins here. None where nowhere."""
-    found: list[Tensor] = []
-    if seen := {name: free[name] for name in operands_of(op) if name in free}:
-        results = (
-            trace.run(op, {**values, **{n: _filled(values[n], m, *end) for n, m in seen.items()}}) for end in _ENDS
-        )
-        first = next(results)
-        found += [(first != x) & ~(first.isnan() & x.isnan()) for x in results]
+    """Where anything is right: it is so of operands that show (found), or begins here. None where nowhere."""
     source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
         up, down = _both_ways(trace, op, values, name, error)
@@ -182,8 +226,11 @@ def _free(
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))
-    mask = reduce(operator.or_, found) if found else None
-    return mask if mask is not None and bool(mask.any()) else None
+    return any_of(found)
+
+
+def any_of(masks: Sequence[Tensor]) -> Tensor | None:
+    return reduce(operator.or_, masks) if masks else None
 
 
 def _both_ways(
@@ -199,17 +246,7 @@ def _filled(value: Tensor, where: Tensor, number: float, other: int) -> Tensor:
     return value.masked_fill(where, number if value.is_floating_point() else other)
 
 
-def _decide(trace: Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:
-    """The result where operands in half types are rounded once, before they decide; None where none did."""
-    seen = {name: decided[name] for name in operands_of(op) if name in decided}
-    if op.dtype not in FLOAT_DTYPES:
-        for name in operands_of(op):
-            if (dtype := trace.program.value_dtype[name]) in ("bf16", "f16"):
-                seen[name] = seen.get(name, values[name]).to(TORCH_DTYPE[dtype]).double()
-    return trace.run(op, {**values, **seen}) if seen else None
-
-
-def _as_compared(program: Program) -> Program:
+def as_compared(program: Program) -> Program:
     """With literals that decide as kernels hold them: no float32 is above the 0.1 that it is nearest to."""
 
     def held(op: Op, x: Operand) -> Operand:
@@ -236,6 +273,6 @@ def last_uses(p: Program) -> dict[int, list[str]]:
     return found
 
 
-def _tidy(error: Tensor, value: Tensor) -> Tensor:
+def tidy(error: Tensor, value: Tensor) -> Tensor:
     """NaN errors mean that nothing is known; an error of a value that is itself not finite is not used."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf).expand(value.shape)

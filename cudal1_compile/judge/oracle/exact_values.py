@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -39,13 +38,13 @@ class ExactValues:
         decisions = (op for op in program.ops if op.dtype not in FLOAT_DTYPES or op.fn in STEPS)
         self._decided = behind(program, decisions)
         self._ranked = behind(program, (op for op in program.ops if op.fn in ("argmax", "argmin")))
-        self._numbers = count(1)
+        self._numbers = {name: n for n, name in enumerate(program.value_dtype, 1)}
         self.sure: dict[str, Tensor] = {}
         self.marks: dict[str, Tensor] = {}
 
     def note_input(self, name: str, value: Tensor) -> None:
         if name in self._ranked:
-            self.marks[name] = _mixed(_bits(value), next(self._numbers))
+            self.marks[name] = _mixed(_bits(value), self._numbers[name])
 
     def note(
         self, run: Run, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None], held: bool
@@ -62,12 +61,16 @@ class ExactValues:
         self.sure.pop(name, None)
         self.marks.pop(name, None)
 
+    def positions(self, name: str, value: Tensor) -> Tensor:
+        """A number of its own for each element of a value."""
+        return torch.arange(value.numel(), device=value.device).reshape(value.shape)
+
     def _mark(self, run: Run, op: Op, values: Mapping[str, Tensor]) -> Tensor:
         """Of a sum, or of what is read at places of its own, each element is like itself alone."""
-        number = next(self._numbers)
+        number = self._numbers[op.name]
         value = values[op.name]
         if OPS[op.fn].kind is not Kind.POINTWISE or any(_reads_by_itself(x) for x in op.operands):
-            return _mixed(torch.arange(value.numel(), device=value.device).reshape(value.shape), number)
+            return _mixed(self.positions(op.name, value), number)
         mark = torch.full_like(value, number, dtype=torch.int64)
         for x in op.operands:
             for ref in _with_indices(x):
