@@ -95,7 +95,7 @@ def _compile(
     pipeline = Pipeline(job, SESSION)
     plan = pipeline.plan()
     if plan.is_open and settings.on_miss == "synthesize":
-        plan = pipeline.synthesize(plan)
+        plan = pipeline.synthesize(plan, pipeline.left_s)
     is_later = plan.is_open and settings.on_miss == "background" and not is_packaged()
     try:
         return Background(pipeline, plan) if is_later else pipeline.finish(plan)

@@ -34,7 +34,7 @@ class Background:
         self._done: GraphPlanned | None = None
         self._lock = threading.Lock()
         self._current: CompiledGraph = pipeline.finish(plan)
-        self._can_swap = not any(isinstance(x, torch.SymInt) for x in pipeline.job.example_inputs)
+        self._can_swap = not pipeline.is_symbolic
         self.worker = start_daemon(partial(self._work, pipeline), "cudal1-background")
 
     def __call__(self, *args: Any) -> Any:

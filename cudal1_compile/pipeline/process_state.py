@@ -19,6 +19,7 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.pipeline.first_calls import FirstCalls
 from cudal1_compile.pipeline.trace import PassLog, PassRun
 from cudal1_compile.synthesis import ProcessBudget
 
@@ -71,6 +72,7 @@ class Session:
         self.totals = Totals()
         self._plans: deque[tuple[GraphPlanned, PassLog]] = deque(maxlen=LAST_PLANS)
         self.replies = 0  # that generators gave
+        self.first_calls = FirstCalls()
 
     def store(self, directory: Path | None) -> Store:
         """The kernel cache in a directory (by default the user's); the registry then loads from it too."""

@@ -322,14 +322,14 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
         SimpleNamespace(synthesize=synthesize),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
-    self.passes = PassLog()
+    self.passes, self.collect_s = PassLog(), 1.0  # it may have to be done twice more, after all kernels once
     collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
     traced: list[GraphPlanned] = []
     monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
     monkeypatch.setattr(pipeline.Pipeline, "plan_for", lambda self, graphs: collected)
     found = self.synthesize(plan)
     assert [names for names, _ in asked] == [{"c", "p"}, {"h" if forward_wins else "g"}]
-    assert asked[0][1] == pytest.approx(6.0) and asked[1][1] == pytest.approx(10.0, abs=1.0)
+    assert asked[0][1] == pytest.approx(4.8, abs=0.1) and asked[1][1] == pytest.approx(9.0, abs=0.5)
     assert not found.is_open and len(traced) == forward_wins
     opened = replace(found, regions=(*found.regions, region("n", "backward")))
     assert not self.synthesize(opened).is_open and len(traced) == forward_wins, "the same forward, traced again"
