@@ -110,6 +110,9 @@ def _reset() -> None:
     """Called by torch.compiler.reset()."""
     from torch._inductor.cudagraph_trees import reset_cudagraph_trees
 
+    from cudal1_compile.pipeline.process_state import SESSION
+
+    SESSION.is_interrupted = False
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         reset_cudagraph_trees()
 

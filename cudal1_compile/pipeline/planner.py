@@ -57,6 +57,7 @@ from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 log = logging.getLogger(__name__)
 
 NO_KERNEL = "no kernel yet"
+INTERRUPTED = "synthesis was interrupted"
 FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
 
 
@@ -153,10 +154,13 @@ class Planner:
         """Answers for the untuned ones, most valuable first, as long as the budgets allow.
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
+        An interrupt ends this, for the process; what was found is kept. The next one is raised.
         """
         untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
         if not untuned:
             return tuple(regions)
+        if self.session.is_interrupted:
+            return self._all_untuned(regions, INTERRUPTED)
         budget = self.session.budget(self.options.process_budget_s)
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
@@ -170,6 +174,13 @@ class Planner:
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
+        except KeyboardInterrupt:
+            self.session.interrupt()
+            log.warning(
+                "interrupted: no more kernels are written in this process (until torch.compiler.reset()), the "
+                "model is compiled with those that were found; a second interrupt ends the compile too"
+            )
+            answers = {r.fingerprint: self._found(r.seen) for r in untuned}
         finally:
             budget.give_back(granted_s - (time.monotonic() - start))
         return tuple(answers.get(r.fingerprint, r) for r in regions)
@@ -241,6 +252,13 @@ class Planner:
             case Unfinished(reason):
                 return self._untuned(seen, reason)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
+
+    def _found(self, seen: SeenRegion) -> PlannedRegion:
+        """What is stored for it, after an interrupt."""
+        found = self.look_up(seen)
+        if found.outcome == "untuned":
+            return replace(found, reason=INTERRUPTED)
+        return replace(found, outcome="new") if found.outcome == "hit" else found
 
     def _all_untuned(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
         return tuple(replace(r, reason=why) if r.outcome == "untuned" else r for r in regions)
