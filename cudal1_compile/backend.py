@@ -93,9 +93,7 @@ def _compile(
 
     job = CompileJob(gm, example_inputs, settings, place_of(device))
     pipeline = Pipeline(job, SESSION)
-    plan = pipeline.plan()
-    if plan.is_open and settings.on_miss == "synthesize":
-        plan = pipeline.synthesize(plan, pipeline.left_s)
+    plan = pipeline.decide()
     is_later = plan.is_open and settings.on_miss == "background" and not is_packaged()
     try:
         return Background(pipeline, plan) if is_later else pipeline.finish(plan)

@@ -37,7 +37,6 @@ from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, w
 from cudal1_compile.inductor.hook import forget_symbols
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
-from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline.choice import (
     GRAPH_MAX_RIVALS,
@@ -90,12 +89,20 @@ class Pipeline:
         self.faults: list[str] = []  # the last is stored
         self.passes = PassLog()
 
+    def decide(self) -> GraphPlanned:
+        """The plan, with kernels written for what has none where the options say so."""
+        with self.planner.preparation as preparation:
+            if self._may_ask_the_judge and self.stored() is None:
+                preparation.begin()
+            plan = self.plan()
+            if plan.is_open and self.job.options.on_miss == "synthesize":
+                plan = self.synthesize(plan, self._left_s)
+        return plan
+
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
         stored = self.stored()
         if stored is None:
-            if self._may_ask_the_judge:
-                fork_server.prepare()
             return self.survey()[1]
         return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
 
@@ -104,6 +111,7 @@ class Pipeline:
         """Whether kernels may be written for this graph, and measured on a GPU."""
         options = self.job.options
         has_time = min(options.budget_s, self.session.budget(options.process_budget_s).left_s) > 0
+        has_time = has_time and not self.session.is_interrupted
         return options.on_miss == "synthesize" and has_time and self.job.place.target.kind == "cuda"
 
     def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
@@ -175,7 +183,7 @@ class Pipeline:
         """
         budget_s = self.job.options.budget_s if budget_s is None else budget_s
         end = time.monotonic() + budget_s
-        with self.passes.run("synthesis"):
+        with self.passes.run("synthesis"), self.planner.preparation:
             first = [r for r in plan.regions if not r.seen.may_change]
             if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
                 end -= 2 * self.collect_s  # where kernels of products are found the graphs are collected again
@@ -189,7 +197,7 @@ class Pipeline:
             return self.settle(done, plan)
 
     @property
-    def left_s(self) -> float:
+    def _left_s(self) -> float:
         """Seconds of budget_s, those since this compile began not counted."""
         return max(0.0, self.begun_s + self.job.options.budget_s - time.monotonic())
 

@@ -46,6 +46,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.place import TargetDevice
+from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.progress import LineProgress
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
@@ -65,6 +66,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
+        self.preparation = Preparation(place, options.generator)
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
@@ -168,9 +170,10 @@ class Planner:
         start = time.monotonic()
         answers: dict[str, PlannedRegion] = {}
         try:
-            answers |= self._verify_again(untuned, start + granted_s)
-            rest = [r for r in untuned if r.fingerprint not in answers]
-            answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
+            with self.preparation:
+                answers |= self._verify_again(untuned, start + granted_s)
+                rest = [r for r in untuned if r.fingerprint not in answers]
+                answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
@@ -191,10 +194,10 @@ class Planner:
         if not kernels:
             return {}
         answers = {r.fingerprint: self._untuned(r.seen, "no time to verify its kernel again") for r, _ in kernels}
-        with Judge(self.place.target) as judge:
-            for region, entry in kernels:
-                if time.monotonic() < deadline_s:
-                    answers[region.fingerprint] = self._verified(region.seen, entry, judge)
+        judge = self.preparation.judge()
+        for region, entry in kernels:
+            if time.monotonic() < deadline_s:
+                answers[region.fingerprint] = self._verified(region.seen, entry, judge)
         return answers
 
     def _outdated(self, seen: SeenRegion) -> Entry | None:
@@ -227,11 +230,10 @@ class Planner:
         values = [r.seen.value_us for r in untuned]
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
-            generator = self._generator()
-            with Judge(self.place.target) as judge:
-                return synthesize_all(
-                    programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
-                )
+            generator, judge = self._generator(), self.preparation.judge()
+            return synthesize_all(
+                programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
+            )
 
     def _generator(self) -> Generator:
         try:

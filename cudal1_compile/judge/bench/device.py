@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -163,6 +164,9 @@ class DeviceBench:
 
         self._send(self._finals.homes.get(print_program(program)), partial(_answer, answer, compare))
         return answer
+
+    def wake(self) -> None:
+        self._send(self._slots.first, _start)
 
     def close(self) -> None:
         self._fork_server.give_up_young()
@@ -403,6 +407,11 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
+
+
+def _start(slot: Slot) -> None:
+    with suppress(WorkerLost):  # the first that is asked of it says so
+        slot.start()
 
 
 def _is_no_answer(build: Future[Built]) -> bool:

@@ -149,6 +149,9 @@ class HostBench:
     def trouble(self) -> str | None:
         return self._canary.trouble()
 
+    def wake(self) -> None:
+        """There is no device."""
+
     def close(self) -> None:
         """What is running ends by itself: after an interrupt nobody is to wait for it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
