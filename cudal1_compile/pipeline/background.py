@@ -3,6 +3,7 @@
     call, call, ... on the first compile  |  a worker thread synthesizes
     call boundary after the worker is done: compile with the new plan, swap
 
+The worker traces nothing: while any thread does, Dynamo refuses every call of a compiled function.
 Forward and backward swap as a pair, because a call runs on one compile and its backward belongs to that; what is
 still outstanding keeps the old code. Nothing is compiled or swapped during a stream capture. A graph with
 symbolic sizes is not swapped: the next process finds the kernels.
@@ -44,7 +45,7 @@ class Background:
 
     def _work(self, pipeline: Pipeline) -> None:
         try:
-            plan = pipeline.synthesize(self._plan)
+            plan = pipeline.synthesize(self._plan, settles=False)
         except Exception as error:  # noqa: BLE001  a thread has nobody to raise to
             level = logging.WARNING if threading.main_thread().is_alive() else logging.DEBUG  # else it just ends
             log.log(level, "the background synthesis failed: %s", error)
@@ -63,7 +64,8 @@ class Background:
         if plan is None or pipeline is None:
             return
         try:
-            self._current = pipeline.with_inputs(args).finish(plan)
+            pipeline = pipeline.with_inputs(args)
+            self._current = pipeline.finish(pipeline.settle(plan, self._plan))
         except Exception as error:  # noqa: BLE001  the first compile goes on running
             log.warning("the kernels made in the background are not used: %s", error)
 

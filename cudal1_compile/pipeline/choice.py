@@ -137,6 +137,7 @@ class VariantTrial:
         self.variants: dict[PlanChoice, CompiledGraph] = {}
         self.coming = dict(coming or {})
         self.calls = 0  # until it is decided
+        self.threads: set[int] = set()  # that made these calls
         self.most_calls, self._warmup_calls, self._may_compile = most_calls, warmup_calls, may_compile
         self.clock, self.decided = clock, decided
         self.is_decided = False
@@ -157,6 +158,7 @@ class VariantTrial:
 
     def _try(self, *args: Any) -> Any:
         self.calls += 1
+        self.threads.add(threading.get_ident())
         if not self.clock.is_usable():
             return self._plain(*args)
         if self.coming and not self._queue and self._may_compile():

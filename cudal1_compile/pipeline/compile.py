@@ -176,13 +176,15 @@ class Pipeline:
         """For what is called after the compile: the example's tensors must not live as long as the graph."""
         return self.with_inputs(())
 
-    def synthesize(self, plan: GraphPlanned, budget_s: float | None = None) -> GraphPlanned:
+    def synthesize(self, plan: GraphPlanned, budget_s: float | None = None, settles: bool = True) -> GraphPlanned:
         """Products of the backward come last, when it is known which kernels its forward has.
 
-        budget_s: by default that of the options.
+        budget_s: by default that of the options. settles: traces the graph again where that is called for, which
+        no thread beside the user's may do.
         """
         budget_s = self.job.options.budget_s if budget_s is None else budget_s
         end = time.monotonic() + budget_s
+        settle = self.settle if settles else _as_it_is
         with self.passes.run("synthesis"), self.planner.preparation:
             first = [r for r in plan.regions if not r.seen.may_change]
             if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
@@ -191,10 +193,10 @@ class Pipeline:
                 answers = {r.fingerprint: r for r in found}
                 answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
                 end += self.collect_s
-                plan = self.settle(answered, plan)
+                plan = settle(answered, plan)
             left_s = max(0.0, end - time.monotonic())
             done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
-            return self.settle(done, plan)
+            return settle(done, plan)
 
     @property
     def _left_s(self) -> float:
@@ -391,6 +393,10 @@ class Pipeline:
             log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
             forget_symbols()
             return None
+
+
+def _as_it_is(plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
+    return plan
 
 
 def _forward_products(plan: GraphPlanned) -> set[str]:

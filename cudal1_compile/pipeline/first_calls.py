@@ -4,7 +4,8 @@
     the last compile took -> at a call's beginning (choice.py)
 
 A model may hold several graphs, and run one of them several times: what is compiled before its first call has
-ended makes that call longer. Nobody says when it ends; that its first graph runs again does.
+ended makes that call longer. Nobody says when it ends; that its first graph runs again does. Where calls come from
+several threads nothing more is compiled: Dynamo would refuse the other threads' calls meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from weakref import WeakSet
 
 class Called(Protocol):
     calls: int
+    threads: set[int]  # that called it
 
 
 class FirstCalls:
@@ -45,7 +47,8 @@ class FirstCalls:
             self._graphs.add(graph)
 
     def are_over(self) -> bool:
-        if time.monotonic() - self._ended_s >= self._took_s:
-            return True
+        is_quiet = time.monotonic() - self._ended_s >= self._took_s
         with self._lock:
-            return all(graph.calls > 1 for graph in self._graphs)
+            if len({thread for graph in self._graphs for thread in graph.threads}) > 1:
+                return False
+            return is_quiet or all(graph.calls > 1 for graph in self._graphs)

@@ -253,6 +253,14 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
         made.append(self)
         start(self, *args)
 
+    traced_by: list[threading.Thread] = []
+    settle = pipeline.Pipeline.settle
+
+    def note(*args: Any) -> Any:
+        traced_by.append(threading.current_thread())
+        return settle(*args)
+
+    monkeypatch.setattr(pipeline.Pipeline, "settle", note)
     monkeypatch.setattr(Background, "__init__", remember)
     fast = compile_(OneReply(), on_miss="background")
     x = torch.randn(32, 64, requires_grad=True)
@@ -261,6 +269,7 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
     made[0].worker.join(BUDGET_S)
     torch.testing.assert_close(fast(x), before)
     assert made[0]._current is not first, "the kernels were not taken"
+    assert traced_by == [threading.main_thread()], "a thread beside the user's may not trace"
     before.square().sum().backward()
     y = x.detach().clone().requires_grad_()
     model(y).square().sum().backward()

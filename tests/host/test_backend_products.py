@@ -10,6 +10,7 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -319,7 +320,7 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
 
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     self.planner, self.job = (
-        SimpleNamespace(synthesize=synthesize),
+        SimpleNamespace(synthesize=synthesize, preparation=nullcontext()),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
     self.passes, self.collect_s = PassLog(), 1.0  # it may have to be done twice more, after all kernels once
@@ -336,6 +337,9 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     opened = replace(found, regions=(*found.regions, region("n", "forward")))
     self.synthesize(opened)
     assert len(traced) == 2 * forward_wins, "another forward, not traced again"
+    opened = replace(found, regions=(*found.regions, region("m", "forward")))
+    self.synthesize(opened, settles=False)
+    assert len(traced) == 2 * forward_wins, "a thread beside the user's may not trace"
 
 
 def test_the_option_is_part_of_what_caches_know() -> None:

@@ -54,8 +54,8 @@ class FakeClock:
 
 
 class Graph:
-    def __init__(self, calls: int) -> None:
-        self.calls = calls
+    def __init__(self, calls: int, *threads: int) -> None:
+        self.calls, self.threads = calls, {1, *threads}
 
 
 class Bench:
@@ -200,6 +200,10 @@ def test_first_calls_are_over_when_every_graph_runs_again(monkeypatch: pytest.Mo
     graphs[0].calls, now = 1, now + 7.9
     assert not calls.are_over()
     now += 0.2  # a graph may never run again
+    assert calls.are_over()
+    calls.watch(other := Graph(100, 2))
+    assert not calls.are_over(), "the other thread's calls would be refused"
+    del other
     assert calls.are_over()
 
 
