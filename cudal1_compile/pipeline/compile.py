@@ -35,6 +35,7 @@ from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import forget_symbols
+from cudal1_compile.inductor.late import as_traced
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
 from cudal1_compile.options import Options
@@ -236,7 +237,7 @@ class Pipeline:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
-        with self.passes.run(f"compile, variant {choice}"):
+        with self.passes.run(f"compile, variant {choice}"), as_traced(self.job.example_inputs):
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm),
                 list(self.job.example_inputs),

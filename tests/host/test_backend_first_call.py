@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_backend_compile import child_environment
 from torch import Tensor
 from torch._inductor import config as inductor_config
 from torch.nn import functional as F
@@ -25,16 +29,20 @@ pytestmark = pytest.mark.host
 COST_US = {"inductor": 100.0, "aten": 200.0, "all_kernels": 50.0}
 
 
-@pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """CPU tensors are treated as a GPU's, and aten has a region, so that there is something to try."""
-    new_process(monkeypatch)
+def treat_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a clock, and aten has a region, so that there is something to try."""
     may_try, untried = pipeline.may_try, pipeline._untried
     choose_aten(monkeypatch)
     monkeypatch.setattr(pipeline, "may_try", may_try)
     monkeypatch.setattr(pipeline, "_untried", untried)
     monkeypatch.setattr(pipeline, "is_timed", lambda target: True)
     monkeypatch.setattr(pipeline, "free_memory", lambda device: 1 << 40)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    new_process(monkeypatch)
+    treat_as_a_gpu(monkeypatch)
     with inductor_config.patch(force_disable_caches=True):
         yield
     torch._dynamo.reset()
@@ -87,6 +95,36 @@ def test_variants_are_compiled_at_later_calls(built: list[str], ran: list[str]) 
     assert ran[:2] == ["inductor"] * 2 and ran[-1] == "all_kernels"
     for out in outstanding:
         torch.testing.assert_close(gradient(out, x), wanted)
+
+
+WARM = """
+import pytest, torch
+from torch._dynamo.utils import counters
+from test_backend_first_call import COST_US, MAX_CALLS, compiled, pooled, treat_as_a_gpu
+from trials import time_variants
+patch = pytest.MonkeyPatch()
+treat_as_a_gpu(patch)
+ran = time_variants(patch, COST_US)
+weights = torch.nn.Parameter(torch.randn(8, 8))
+fast, x = compiled(lambda x: pooled(x @ weights)), torch.randn(2, 3, 9, 8, requires_grad=True)
+for _ in range(MAX_CALLS):
+    fast(x).sum().backward()
+print(ran[0], ran[-1], counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+def test_a_variant_compiled_at_a_call_is_in_inductors_caches(tmp_path: Path) -> None:
+    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor")
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.split()
+
+    assert run() == ["inductor", "all_kernels", "0", "0"]
+    assert run() == ["all_kernels", "all_kernels", "1", "2"], "the graph, and both of its parts"
 
 
 def test_random_numbers_are_those_of_a_run_without_a_trial(built: list[str]) -> None:
