@@ -179,6 +179,7 @@ class Planner:
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
         except KeyboardInterrupt:
             self.session.interrupt()
+            self.preparation.close()
             log.warning(
                 "interrupted: no more kernels are written in this process (until torch.compiler.reset()), the "
                 "model is compiled with those that were found; a second interrupt ends the compile too"

@@ -44,7 +44,7 @@ class Preparation:
     ) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._close()
+            self.close()
 
     def begin(self) -> None:
         """Call it within the with statement, once it is likely that kernels are to be written."""
@@ -64,7 +64,8 @@ class Preparation:
         with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
             return Judge(self._place.target)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Now, also within the with statements: another one is made where one is asked for."""
         if self._coming is not None:
             self._coming.close()
         if self._judge is not None:
@@ -86,15 +87,15 @@ class _Made:
     def _run(self) -> None:
         try:
             judge = self._make()
-            judge.wake()
+            with self._lock:
+                self._judge = judge
+                is_wanted = self._is_wanted
+            if is_wanted:
+                judge.wake()
+            else:
+                judge.close()
         except BaseException as error:  # noqa: BLE001  whoever waits for it raises it
             self._error = error
-            return
-        with self._lock:
-            self._judge = judge
-            is_wanted = self._is_wanted
-        if not is_wanted:
-            judge.close()
 
     def get(self) -> Judge:
         """Waits for it, and raises what its making raised."""

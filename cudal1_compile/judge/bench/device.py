@@ -410,7 +410,7 @@ class DeviceBench:
 
 
 def _start(slot: Slot) -> None:
-    with suppress(WorkerLost):  # the first that is asked of it says so
+    with suppress(WorkerLost, RuntimeError, OSError):  # the first that is asked of it says so
         slot.start()
 
 
