@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -203,6 +204,9 @@ class DeviceBench:
         else:
             send()
         return answer
+
+    def wake(self) -> None:
+        self._send(self._slots.first, _start)
 
     def close(self) -> None:
         self._fork_server.give_up_young()
@@ -452,6 +456,11 @@ class DeviceBench:
 def _uuid(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+def _start(slot: Slot) -> None:
+    with suppress(WorkerLost, RuntimeError, OSError):  # the first that is asked of it says so
+        slot.start()
 
 
 def _is_no_answer(build: Future[Built]) -> bool:
