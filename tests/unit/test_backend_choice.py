@@ -201,6 +201,11 @@ def test_first_calls_are_over_when_every_graph_runs_again(monkeypatch: pytest.Mo
     assert not calls.are_over()
     now += 0.2  # a graph may never run again
     assert calls.are_over()
+    with calls.compiling():
+        now += 8.0
+    assert not calls.are_over()
+    calls.end()
+    assert calls.are_over()
     calls.watch(other := Graph(100, 2))
     assert not calls.are_over(), "the other thread's calls would be refused"
     del other
