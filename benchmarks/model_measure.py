@@ -165,6 +165,9 @@ class Turn:
 
     def _settle(self, contender: str) -> dict[str, Any]:
         """Calls of a contender of cudal1 until the trial between variants has decided, and what it decided."""
+        from cudal1_compile.pipeline.process_state import SESSION
+
+        SESSION.first_calls.end()
         plans, calls = self._stored_plans(contender), 0
         start = time.monotonic()
         with watch_trials() as watched:

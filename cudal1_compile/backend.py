@@ -110,7 +110,7 @@ def _reset() -> None:
 
     from cudal1_compile.pipeline.process_state import SESSION
 
-    SESSION.is_interrupted = False
+    SESSION.reset()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         reset_cudagraph_trees()
 

@@ -105,5 +105,6 @@ def compile_and_run(loaded: Workload, target: str, mode: str | None, products: b
     compiled = torch.compile(loaded.fn, backend="cudal1", options=options)
     for _ in range(SETTLED if target == "cuda" else 1):
         loaded.run(compiled)
+        SESSION.first_calls.end()
         if target == "cuda":
             torch.cuda.synchronize()

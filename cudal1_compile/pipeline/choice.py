@@ -55,9 +55,7 @@ SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
 CompiledGraph = Callable[..., Any]
-Compile = Callable[
-    [Sequence[Any]], CompiledGraph | None
-]  # a variant, for the inputs of a call; None: it cannot be had
+Compile = Callable[[Sequence[Any]], CompiledGraph | None]  # for a call's inputs; None: it cannot be had
 CudaMark = tuple[torch.cuda.Event, float]
 Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
@@ -137,7 +135,7 @@ class VariantTrial:
         self.variants: dict[PlanChoice, CompiledGraph] = {}
         self.coming = dict(coming or {})
         self.calls = 0  # until it is decided
-        self.threads: set[int] = set()  # that made these calls
+        self.threads: set[int] = set()  # that made these calls, recomputations within a backward not counted
         self.most_calls, self._warmup_calls, self._may_compile = most_calls, warmup_calls, may_compile
         self.clock, self.decided = clock, decided
         self.is_decided = False
@@ -158,7 +156,8 @@ class VariantTrial:
 
     def _try(self, *args: Any) -> Any:
         self.calls += 1
-        self.threads.add(threading.get_ident())
+        if torch._C._current_graph_task_id() == -1:
+            self.threads.add(threading.get_ident())
         if not self.clock.is_usable():
             return self._plain(*args)
         if self.coming and not self._queue and self._may_compile():

@@ -61,6 +61,7 @@ from cudal1_compile.runtime.target import Target, free_memory
 
 log = logging.getLogger(__name__)
 
+COMPILES_S = 30.0  # of a graph's variants: what one more might win is not worth a longer wait
 MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_s
 MORE_SHARE = 0.1  # and of Inductor's compile
 
@@ -82,6 +83,7 @@ class Pipeline:
         self.job, self.session = job, session
         self.begun_s = time.monotonic()
         self.collect_s = 0.0  # the longest that it took to collect the graphs
+        self.compiled_s = 0.0  # that its variants took
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
@@ -201,7 +203,7 @@ class Pipeline:
 
     @property
     def _left_s(self) -> float:
-        """Seconds of budget_s, those since this compile began not counted."""
+        """Seconds that are left of budget_s, counted from the beginning of this compile."""
         return max(0.0, self.begun_s + self.job.options.budget_s - time.monotonic())
 
     def finish(self, plan: GraphPlanned) -> CompiledGraph:
@@ -346,6 +348,7 @@ class Pipeline:
         inductor = self.build(plan, "inductor")
         took_s = time.monotonic() - begun_s
         later = self.without_inputs()
+        later.compiled_s = took_s
 
         def decided(choice: PlanChoice, ratio: float) -> None:
             final = replace(plan, choice=choice, ratio=ratio)
@@ -387,6 +390,10 @@ class Pipeline:
         return True
 
     def _build_rival(self, plan: GraphPlanned, choice: PlanChoice, inputs: Sequence[Any]) -> CompiledGraph | None:
+        if choice not in ("all_kernels", "aten") and self.compiled_s > COMPILES_S:  # aten compiles nothing
+            log.info("variant %s is not tried: the others have compiled for %.0f s", choice, self.compiled_s)
+            return None
+        begun_s = time.monotonic()
         try:
             with preserve_rng_state():  # a compile may time its choices on random data
                 return self.with_inputs(inputs).build(plan, choice)
@@ -394,6 +401,8 @@ class Pipeline:
             log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
             forget_symbols()
             return None
+        finally:
+            self.compiled_s += time.monotonic() - begun_s
 
 
 def _as_it_is(plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:

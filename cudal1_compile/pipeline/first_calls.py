@@ -42,6 +42,10 @@ class FirstCalls:
             self._ended_s = time.monotonic()
             self._took_s = self._ended_s - begun_s
 
+    def end(self) -> None:
+        """For whoever knows that they are over: no other graph is waited for, until the next compile."""
+        self._took_s = 0.0
+
     def watch(self, graph: Called) -> None:
         with self._lock:
             self._graphs.add(graph)

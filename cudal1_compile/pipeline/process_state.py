@@ -103,6 +103,10 @@ class Session:
             self._granted_s = process_budget_s
             return self._budget
 
+    def reset(self) -> None:
+        """With torch.compiler.reset(): no graph of before is called again, and kernels may be written again."""
+        self.first_calls, self.is_interrupted = FirstCalls(), False
+
     def interrupt(self) -> None:
         """The generators go too: one that was interrupted may be in any state."""
         with self._lock:

@@ -23,6 +23,7 @@ from cudal1_compile.inductor import aten
 from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, RefusedNode, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_compile.pipeline.process_state import Session
 
 pytestmark = pytest.mark.host
 
@@ -348,12 +349,16 @@ def test_variants_that_compile_long_are_not_all_tried(
 
     options: Any = SimpleNamespace(inductor={})
     place: Any = SimpleNamespace(device=torch.device("cpu"))
-    self.build, self.job = build, pipeline.CompileJob(fx.GraphModule({}, fx.Graph()), (), options, place)
+    monkeypatch.setattr(pipeline.Pipeline, "build", lambda self, plan, choice: build(plan, choice))
+    self.session, self.job = Session(), pipeline.CompileJob(fx.GraphModule({}, fx.Graph()), (), options, place)
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pipeline, "CudaClock", lambda device: None)
     trial: Any = pipeline.Pipeline._trial(
         self, GraphPlanned(()), ("all_kernels", "unfusible_only", "no_layout_opt", "aten")
     )
+    assert begun == ["inductor"]
+    while trial.coming:
+        trial.compile_next(())
     assert begun == list(trial.variants) == built
 
 

@@ -17,8 +17,10 @@ from torch._inductor import config as inductor_config
 from torch.nn import functional as F
 from trials import choose_aten, new_process, time_variants
 
+from cudal1_compile.backend import cudal1
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.first_calls import FirstCalls
@@ -194,3 +196,15 @@ def test_what_tracing_took_is_taken_from_synthesis(monkeypatch: pytest.MonkeyPat
     compiled(on_miss="synthesize", budget_s=20.0)(torch.randn(2, 3, 9, 8))
     compiled(on_miss="synthesize", budget_s=0.25)(torch.randn(3, 3, 9, 8))
     assert 15.0 < granted[0] <= 19.5 and granted[1] == 0.0
+
+
+def test_a_reset_lets_kernels_be_written_again_and_waits_for_no_graph_of_before() -> None:
+    session = process_state.SESSION
+    session.interrupt()
+    calls = session.first_calls
+    cudal1.reset()  # type: ignore[attr-defined]
+    assert not session.is_interrupted and session.first_calls is not calls
+    session.end_if_interrupted()
+    session.interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        session.end_if_interrupted()

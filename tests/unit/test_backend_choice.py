@@ -201,6 +201,11 @@ def test_first_calls_are_over_when_every_graph_runs_again(monkeypatch: pytest.Mo
     assert not calls.are_over()
     now += 0.2  # a graph may never run again
     assert calls.are_over()
+    with calls.compiling():
+        now += 8.0
+    assert not calls.are_over()
+    calls.end()
+    assert calls.are_over()
     calls.watch(other := Graph(100, 2))
     assert not calls.are_over(), "the other thread's calls would be refused"
     del other
@@ -569,3 +574,26 @@ def test_few_values_prove_nothing() -> None:
     assert lower_bound([2.0] * 3, 0.9) == 0.0
     assert lower_bound([2.0] * 4, 0.9) == 2.0
     assert lower_bound([2.0] * 4, 0.97) == 0.0
+
+
+def test_a_forward_that_a_backward_runs_again_is_the_same_threads() -> None:
+    """Checkpoints recompute in a thread of autograd's while the user's waits for it."""
+    bench = Bench({"inductor": 100.0, "all_kernels": 80.0})
+    calls: list[int] = []
+
+    class Recomputed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            calls.append(torch._C._current_graph_task_id())
+            bench.call(1)
+            return g
+
+    bench.call(1)
+    before = set(bench.trial.threads)
+    bench.trial.threads.clear()
+    Recomputed.apply(torch.ones(2, requires_grad=True)).sum().backward()
+    assert before == {threading.get_ident()} and not bench.trial.threads and bench.trial.calls == 2
