@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
 from cudal1_compile.judge.timing.clock import Clock
+from cudal1_compile.judge.timing.floor import flops
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.program.ir import Index, Op, Program, Ref
+from cudal1_fx_passes.program.ir import Op, Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
 # dense TFLOP/s of the SXM forms, from NVIDIA's data sheets; f32 is a third of TF32, which beats the plain units
@@ -57,20 +57,3 @@ def _products(program: Program) -> list[Op]:
 
 def _precision(op: Op) -> str:
     return "tf32" if op.fn == "dot_tf32" else op.dtype
-
-
-def flops(program: Program, op: Op) -> int:
-    """Two a product of operands that are both in bounds."""
-    reads = {axis: index for x in op.operands if isinstance(x, Ref) for axis, index in x.access}
-    placed = {a for index in reads.values() for _, a in index.terms}
-    free = prod(program.axis[a].size for a in (*op.axes, *op.over) if a not in placed)
-    return 2 * free * prod(_pairs(program, index, program.axis[axis].size) for axis, index in reads.items())
-
-
-def _pairs(program: Program, index: Index, size: int) -> int:
-    """Combinations of the index's axes that read inside [0, size)."""
-    positions = torch.tensor([index.offset])
-    for coefficient, axis in index.terms:
-        positions = (positions[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
-    exact = positions[positions % index.divisor == 0] // index.divisor
-    return int(((exact >= 0) & (exact < size)).sum())

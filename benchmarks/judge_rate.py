@@ -93,7 +93,7 @@ def main() -> None:
     limits = Limits(inductor=not arguments.no_inductor, workers=arguments.workers)
     with Judge(target, limits) as judge:
         if not arguments.dry:
-            _start_all(judge, limits.worker_count, summary)
+            start_all(judge, limits.worker_count, summary)
         gc.freeze()  # of this process, whose modules are no part of the judge: a look through them took 0.1 s
         refused = _run_honest(judge, detail, summary)
         _run_templates(judge, arguments, detail, summary)
@@ -127,7 +127,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _start_all(judge: Judge, workers: int, summary: dict[str, float | int | str]) -> None:
+def start_all(judge: Judge, workers: int, summary: dict[str, float | int | str]) -> None:
     """All workers are up and warm before the clock starts; where the device has no room for them, fewer."""
     begin = time.monotonic()
     while judge.workers < workers and time.monotonic() - begin < START_S:
@@ -149,7 +149,7 @@ def _run_honest(judge: Judge, detail: dict[str, Any], summary: dict[str, float |
 def _run_templates(
     judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
 ) -> None:
-    tasks = _template_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
+    tasks = template_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
     verdicts, seconds, detail["teacher_gates"] = _judge_all(judge, tasks)
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
@@ -177,7 +177,7 @@ def _run_small(
     judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
 ) -> None:
     """The rate on small regions, where the judge's own overhead shows."""
-    tasks = _template_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
+    tasks = template_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
     _, seconds, detail["small_gates"] = _judge_all(judge, tasks)
     summary["candidates_per_second_small"] = round(len(tasks) / seconds, 1)
     detail["small_candidates"] = len(tasks)
@@ -197,7 +197,7 @@ def _judge_all(
     return verdicts, seconds, gates
 
 
-def _template_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
+def template_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
     """Candidates of one region stand together, as a synthesis asks for them."""
     from cudal1_compile.codegen.templates import draw_reply
     from cudal1_trainer.tasks import generate_task  # the trainer is not needed for the rest

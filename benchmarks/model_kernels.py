@@ -56,6 +56,11 @@ class ProfileError(RuntimeError):
 
 
 def profile(segments: Sequence[Callable[[], None]], path: Path) -> list[dict[str, float]]:
+    """Microseconds by kernel name of each segment, as `record` runs them. Raises ProfileError."""
+    return [_times_by_name(segment) for segment in record(segments, path)]
+
+
+def record(segments: Sequence[Callable[[], None]], path: Path) -> list[list[Launch]]:
     """Runs every segment once under the profiler; its trace is written to `path`. Raises ProfileError."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for segment in segments:
@@ -63,7 +68,7 @@ def profile(segments: Sequence[Callable[[], None]], path: Path) -> list[dict[str
             segment()
             torch.cuda.synchronize()
     profiler.export_chrome_trace(str(path))
-    return split_segments(read_trace(path.read_text(errors="replace")), len(segments))
+    return split_launches(read_trace(path.read_text(errors="replace")), len(segments))
 
 
 def read_trace(text: str) -> list[Launch]:
@@ -77,17 +82,29 @@ def read_trace(text: str) -> list[Launch]:
     return sorted(found, key=lambda launch: launch.start_us)
 
 
-def split_segments(launches: Sequence[Launch], count: int) -> list[dict[str, float]]:
-    """Microseconds by name between one marker and the next; raises ProfileError if they are not `count`."""
-    segments: list[defaultdict[str, float]] = []
+def split_launches(launches: Sequence[Launch], count: int) -> list[list[Launch]]:
+    """What lies between one marker and the next; raises ProfileError if they are not `count`."""
+    segments: list[list[Launch]] = []
     for launch in launches:
         if MARKER in launch.name:
-            segments.append(defaultdict(float))
+            segments.append([])
         elif segments:
-            segments[-1][launch.name] += launch.took_us
+            segments[-1].append(launch)
     if len(segments) != count:
         raise ProfileError(f"the profiler recorded {len(segments)} of {count} segments")
-    return [dict(s) for s in segments]
+    return segments
+
+
+def split_segments(launches: Sequence[Launch], count: int) -> list[dict[str, float]]:
+    """Microseconds by name of each segment; raises ProfileError if they are not `count`."""
+    return [_times_by_name(segment) for segment in split_launches(launches, count)]
+
+
+def _times_by_name(launches: Sequence[Launch]) -> dict[str, float]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for launch in launches:
+        found[launch.name] += launch.took_us
+    return dict(found)
 
 
 def mean_times(calls: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -135,7 +152,7 @@ def read_origins(code: str, regions: Mapping[str, str]) -> dict[str, Operations]
         if line.startswith("# Graph fragment:"):
             fragment = Counter()
         elif (origin := _FRAGMENT_LINE.match(line)) is not None:
-            if _operation(origin[2]) not in _FREE:
+            if computes(origin[2]):
                 fragment[regions.get(origin[1], OUTSIDE)] += 1
         elif (definition := _DEFINITION.match(line)) is not None:
             found[definition[1]] = dict(fragment)
@@ -161,8 +178,13 @@ def _with_rewritten(code: str, regions: Mapping[str, str]) -> dict[str, str]:
 def count_operations(found: Partition) -> Operations:
     """All operations of a graph by region. Stands in for kernels where Inductor's code does not name origins."""
     regions = regions_by_node(found)
-    names = [n for n in found.graph.nodes if n.op == "call_function" and _operation(str(n.target)) not in _FREE]
+    names = [n for n in found.graph.nodes if n.op == "call_function" and computes(str(n.target))]
     return dict(Counter(regions.get(n.name, OUTSIDE) for n in names))
+
+
+def computes(target: str) -> bool:
+    """Whether a node with this target does work of its own: no view, no constant."""
+    return _operation(target) not in _FREE
 
 
 def _operation(target: str) -> str:

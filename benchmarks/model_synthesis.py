@@ -27,7 +27,6 @@ from cudal1_compile.synthesis.progress import Event, TargetKind, describe
 from cudal1_fx_passes.program.text import parse_program
 
 ROUNDS = 3
-FINALISTS = 3
 SAYS_EVERY_S = 15.0
 
 
@@ -108,7 +107,7 @@ def write_kernels(
     values = [w.value_us for w in ranked]
     say(f"{len(ranked)} distinct regions, {seconds:.0f} s for their kernels")
     with open_store(store_folder) as store, Judge(_target(dry)) as judge:
-        budget = Budget(max(0.0, seconds - (time.monotonic() - begin)), ROUNDS, finalists=FINALISTS)
+        budget = Budget(max(0.0, seconds - (time.monotonic() - begin)), ROUNDS)
         watch = Watch(say, judge.target.kind)
         outcomes = synthesize_all(programs, generator, judge, store, budget, watch, values=values)
         _count(found, outcomes)

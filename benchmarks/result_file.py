@@ -69,11 +69,11 @@ def device_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def device_stem() -> str:
-    """A short name for a file: `h100` of `NVIDIA H100 80GB HBM3`."""
-    if not torch.cuda.is_available():
+def device_stem(name: str = "") -> str:
+    """A short name for a file: `h100` of `NVIDIA H100 80GB HBM3`; of this machine's device where none is given."""
+    if not name and not torch.cuda.is_available():
         return "host"
-    words = device_name().lower().replace("nvidia", "").split()
+    words = (name or device_name()).lower().replace("nvidia", "").split()
     return re.sub(r"[^a-z0-9]+", "", words[0]) if words else "cuda"
 
 
@@ -118,22 +118,30 @@ def write_result(
     intervals: Mapping[str, tuple[float, float]],
     detail: Any,
     dry: bool = False,
+    measured: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes the file whole or not at all; NaN becomes null, floats in `detail` have six digits."""
+    """Writes the file whole or not at all; NaN becomes null, floats in `detail` have six digits.
+
+    measured: device, versions and commit of the process that did, where it was not this one. Then this one asks no
+    device for its name.
+    """
     if dry and RESULTS.resolve() in (out.resolve(), *out.resolve().parents):
         raise ValueError(f"{out}: a dry run is no result; give an --out outside {RESULTS.name}/")
+    origin = measured or {"device": device_name(), "versions": versions(), "commit": commit()}
+    if dry:
+        origin = {**origin, "device": f"dry run on {origin['device']}"}
     body = {
         "summary": dict(summary),
-        "device": f"dry run on {device_name()}" if dry else device_name(),
-        "versions": versions(),
+        "device": origin["device"],
+        "versions": origin["versions"],
         "command": command(),
-        "commit": commit(),
+        "commit": origin["commit"],
         "n": n,
         "intervals": {k: list(v) for k, v in intervals.items()},
         "detail": _without_nan(detail, DIGITS),
     }
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{name}.{'dry' if dry else device_stem()}.json"
+    path = out / f"{name}.{'dry' if dry else device_stem(measured['device'] if measured else '')}.json"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(_without_nan(body), indent=1, allow_nan=False) + "\n")
     os.replace(temporary, path)

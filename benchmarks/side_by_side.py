@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 OUT_OF_TIME = 75  # a child's exit code: not done, and no failure
 STOP_S = 6.0
@@ -94,31 +95,41 @@ def run_side_by_side(
         while time.monotonic() < end:
             for at in sorted(set(range(len(places))) - set(running)):
                 if not failed and (name := pick()) is not None:
-                    running[at] = name, _start(command(name), places[at])
+                    running[at] = name, start_child(command(name), places[at])
             if not running:
                 break
             time.sleep(POLL_S)
             for at, (name, child) in list(running.items()):
                 if (code := child.poll()) is not None:
                     del running[at]
-                    _stop([child])
+                    stop_children([child])
                     failed += [f"{name} ended with code {code}"] if code not in (0, OUT_OF_TIME) else []
                     ended()
     finally:
-        _stop([child for _, child in running.values()])
+        stop_children([child for _, child in running.values()])
     return failed
 
 
-def _start(command: Sequence[str], place: Place) -> subprocess.Popen[bytes]:
+def start_child(command: Sequence[str], place: Place, output: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    """output: where its stdout and stderr go; None: to the parent's."""
     environment = {**os.environ, **place.environment}
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+    errors = None if output is None else subprocess.STDOUT
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=errors,
+        env=environment,
+        start_new_session=True,
+    )
     if place.cores:
         with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.sched_setaffinity(child.pid, place.cores)
     return child
 
 
-def _stop(children: Iterable[subprocess.Popen[bytes]]) -> None:
+def stop_children(children: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Closes their stdin; who has not ended after STOP_S is killed with all of its session."""
     children = list(children)
     for child in children:
         assert child.stdin is not None

@@ -30,6 +30,13 @@ def cache_dir() -> Path:
     return path
 
 
+def lock_folders() -> tuple[Path, ...]:
+    """Where this user's processes find each other's locks, the best place first; they need not be there."""
+    # the same for a process that lacks the variable, as cron's do
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    return Path(runtime, "cudal1"), cache_dir() / "locks"
+
+
 def key_file() -> Path:
     """Where this user's key lies or is to be made."""
     named = os.environ.get("CUDAL1_KEY_FILE")

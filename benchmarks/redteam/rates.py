@@ -99,6 +99,7 @@ def rule(verdict: Verdict) -> Ruling:
             return Ruling(True, "deferred", reason)
         case Rejected(stage, reason):
             return Ruling(stage == "time" and reason.startswith("cost"), stage, reason)
+    raise AssertionError(f"{verdict} proves nothing")
 
 
 def attack_rows(judge: Judge) -> list[AttackRow]:

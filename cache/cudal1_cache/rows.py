@@ -11,14 +11,16 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Literal
 
-# unprofitable: candidates were judged, and none wins; untried: decided without one, for the reason it gives
-EntryStatus = Literal["kernel", "unprofitable", "untried"]
+# unprofitable: candidates were judged, and none wins; untried: decided without one, for the reason it gives;
+# at_floor: so is one that runs near its physical floor without a kernel
+EntryStatus = Literal["kernel", "unprofitable", "untried", "at_floor"]
 # without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), aten (not even Inductor)
 PlanChoice = Literal[
     "inductor", "no_layout_opt", "aten", "all_kernels", "unfusible_only", "no_products", "deciding"
 ]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
+TIMED = "timed"  # or that it was measured, and nothing is proven of it: an exemplar, and never an entry
 UNVERIFIED = "unverified"  # begins the reason of an entry that no judge of this machine has seen
 REFUTED = "refuted"  # begins the reason of an entry that gave a wrong result in a user's call
 
@@ -49,7 +51,7 @@ class Attempt:
     analysis: str
     design: str
     code: str
-    stage: str  # ACCEPTED, or the gate that refused it: task, text, build, verify, time
+    stage: str  # ACCEPTED, TIMED, or the gate that refused it: task, text, build, verify, time
     reason: str  # empty when accepted
     speedup: float | None = None  # over the best permitted plan; None where it was not timed
     candidate_us: float | None = None

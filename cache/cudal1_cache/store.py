@@ -27,7 +27,18 @@ import sqlite_utils
 from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, canonical, from_columns, seals, to_columns
 from cudal1_cache.database import Database
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import ACCEPTED, REFUTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Refuted, RegionText
+from cudal1_cache.rows import (
+    ACCEPTED,
+    REFUTED,
+    TIMED,
+    UNVERIFIED,
+    Attempt,
+    Entry,
+    GraphPlan,
+    Miss,
+    Refuted,
+    RegionText,
+)
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import Trust, new_trust
 from cudal1_cache.upgrade import upgrade_row
@@ -56,6 +67,7 @@ class Stats:
     kernels: int  # usable ones
     unprofitable: int
     untried: int  # decided without a candidate
+    at_floor: int  # likewise, since nothing could be faster
     quarantined: int  # unverified ones too
     plans: int
     misses: int
@@ -124,12 +136,12 @@ class Store:
         )
 
     def best_relatives(self, region: RegionText, target: str, limit: int = 8) -> list[Attempt]:
-        """Accepted attempts for regions that differ from `region` in sizes only, fastest first, each code once."""
+        """Accepted and timed attempts for other sizes of a region, fastest first, each code once."""
         where = (
             "where fingerprint in (select fingerprint from regions where relative = ? and fingerprint <> ?)"
-            " and target = ? and stage = ? and speedup is not null order by speedup desc, id"
+            " and target = ? and stage in (?, ?) and speedup is not null order by speedup desc, id"
         )
-        values = [region.relative, region.fingerprint, target, ACCEPTED]
+        values = [region.relative, region.fingerprint, target, ACCEPTED, TIMED]
 
         def run(db: sqlite_utils.Database) -> list[Attempt]:
             found: dict[str, Attempt] = {}
@@ -327,6 +339,7 @@ class Store:
                 kernels=usable.count("kernel"),
                 unprofitable=usable.count("unprofitable"),
                 untried=usable.count("untried"),
+                at_floor=usable.count("at_floor"),
                 quarantined=len(entries) - len(usable),
                 plans=count(GraphPlan),
                 misses=count(Miss),

@@ -55,13 +55,13 @@ def stats() -> None:
     """What the cache holds, a line for each target."""
     with open_store() as store:
         whole = store.stats()
-        names = ("target", "kernels", "unprofitable", "untried", "barred", "tried", "plans", "misses")
-        caption = "untried: without a candidate; barred: quarantined or unverified; tried: right ones/all"
-        table = Table(*names, caption=caption)
+        names = ("target", "kernels", "unprofitable", "floor", "untried", "barred", "tried", "plans", "misses")
+        caption = "floor, untried: without a candidate; barred: quarantined or unverified; tried: right ones/all"
+        table = Table(*names, caption=caption, pad_edge=False, collapse_padding=True)
         for target in store.targets():
             s = store.stats(target)
             tried = f"{s.accepted}/{s.attempts}"
-            counts = (s.kernels, s.unprofitable, s.untried, s.quarantined, tried, s.plans, s.misses)
+            counts = (s.kernels, s.unprofitable, s.at_floor, s.untried, s.quarantined, tried, s.plans, s.misses)
             table.add_row(escape(printable(target[:SHORT_ID])), *(str(count) for count in counts))
         where = escape(str(store.path or f"memory ({store.database.fault})"))
         Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")

@@ -38,6 +38,13 @@ def describe(entry: Entry) -> str:
     return f"{'aten' if is_atens(timing) else 'inductor'} ({figures}: aten {timing.speedup:.2f}x, {bound})"
 
 
+def floor_share(entry: Entry) -> float | None:
+    """The physical floor over the faster baseline, as it was timed; None where it was not."""
+    found = json.loads(entry.proof_json).get("timing")
+    timing = Timing(**found) if found else None
+    return timing.floor_us / timing.baseline_us if timing is not None and timing.floor_us else None
+
+
 def saved(entry: Entry) -> float:
     """By one call of a kernel against Inductor, as everything is that is added up for a cut around products.
 

@@ -19,7 +19,7 @@ from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 
 GraphPhase = Literal["inference", "forward", "backward"]
-RegionOutcome = Literal["hit", "new", "aten", "unprofitable", "untried", "untuned"]
+RegionOutcome = Literal["hit", "new", "aten", "unprofitable", "at_floor", "untried", "untuned"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
 KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten")
@@ -90,6 +90,7 @@ class PlannedRegion:
     entry_id: str = ""  # ATEN where aten runs it
     speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
     saved: float = 0.0  # by one call of it: microseconds on a GPU, declared cost on the host target
+    floor_share: float | None = None  # the physical floor over the faster baseline; None: not timed
 
     @property
     def has_kernel(self) -> bool:

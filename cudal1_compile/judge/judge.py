@@ -5,7 +5,10 @@
     with Judge(target) as judge:
         verdict = judge.judge(program, code)
         verdicts = judge.finalists(program, codes)
-        futures = judge.submit([(program, code), ...])    # the same without waiting, as synthesis asks
+        futures = judge.submit([(program, code), ...])    # the same without waiting
+
+Synthesis measures first: submit_baselines(program) -> submit_quick([(program, code), ...]) -> submit_exam(program,
+code) for what would win, which passes every gate of both of the above.
 
 All that is submitted goes on side by side, as the target's bench can: builds of what comes later, candidates of
 several programs, finalists of others. Seeds are secret: drawn when the judge is made, written into proofs only.
@@ -18,7 +21,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Event
@@ -34,13 +37,14 @@ from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.text import print_program
 
 MIN_SCRATCH_LIMIT = 16 << 20  # bytes
 SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs, and of the products between them
-LIBRARY_KINDS = (Kind.REDUCE, Kind.SCAN, Kind.DOT)  # of operations that aten has library code for
 GROWTH = 64  # of symbolic sizes: scratch may not grow faster than the tensors
+
+
+Submit = Callable[[Sequence[tuple[Program, Candidate]], int], list[Future[Verdict]]]
 
 
 class Bench(Protocol):
@@ -62,11 +66,15 @@ class Bench(Protocol):
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]: ...
 
+    def submit_quick(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]: ...
+
+    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]: ...
+
     def submit_finalists(
         self, program: Program, candidates: Sequence[Candidate], seed: int
     ) -> list[Future[Verdict]]: ...
 
-    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]: ...
+    def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]: ...
 
     def trouble(self) -> str | None: ...
 
@@ -140,15 +148,29 @@ class Judge:
         """Gates 5 to 8 on fresh data, all candidates measured together."""
         return _wait_for(self.submit_finalists(program, codes))
 
-    def baselines(self, program: Program) -> Verdict:
-        """aten as the candidate against Inductor, for a region without a kernel. Rejected: there is no answer."""
-        (verdict,) = _wait_for([self.submit_baselines(program)])
+    def baselines(self, program: Program, inductor: bool = True) -> Verdict:
+        """aten as the candidate against Inductor, and the physical floor. Rejected: there is no answer."""
+        (verdict,) = _wait_for([self.submit_baselines(program, inductor)])
         return verdict
 
     # without waiting; a future that is cancelled before its turn costs nothing more
 
     def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
         """`judge_tasks`. What comes first is built first, and judged first where nothing else is ready earlier."""
+        return self._submit(tasks, self._bench.submit)
+
+    def submit_quick(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+        """Timed before anything is proven (on the host target: a cost), or refused for what is grossly wrong."""
+        return self._submit(tasks, self._bench.submit_quick)
+
+    def submit_exam(self, program: Program, code: str) -> Future[Verdict]:
+        """Every gate of `judge` and of `finalists`. Timed: a closer look showed that it cannot win."""
+        found = _read(program, code)
+        if isinstance(found, Rejected):
+            return _decided(found)
+        return self._bench.submit_exam(program, found, self._seed)
+
+    def _submit(self, tasks: Sequence[tuple[Program, str]], submit: Submit) -> list[Future[Verdict]]:
         begin = time.monotonic()
         checked = [_read(program, code) for program, code in tasks]
         self._bench.spent_s["text"] += time.monotonic() - begin
@@ -156,7 +178,7 @@ class Judge:
         for (program, _), found in zip(tasks, checked, strict=True):
             if isinstance(found, Candidate):
                 unique.setdefault((print_program(program), found.digest), (program, found))
-        futures = dict(zip(unique, self._bench.submit(list(unique.values()), self._seed), strict=True))
+        futures = dict(zip(unique, submit(list(unique.values()), self._seed), strict=True))
         return [
             _decided(found) if isinstance(found, Rejected) else futures[print_program(program), found.digest]
             for (program, _), found in zip(tasks, checked, strict=True)
@@ -169,11 +191,9 @@ class Judge:
         futures = iter(self._bench.submit_finalists(program, ready, self._seed) if ready else ())
         return [next(futures) if isinstance(c, Candidate) else _decided(c) for c in checked]
 
-    def submit_baselines(self, program: Program) -> Future[Verdict]:
+    def submit_baselines(self, program: Program, inductor: bool = True) -> Future[Verdict]:
         """`baselines`."""
-        if not any(OPS[op.fn].kind in LIBRARY_KINDS for op in program.ops):
-            return _decided(Rejected("time", "only pointwise operations, which Inductor fuses and aten does not"))
-        return self._bench.submit_baselines(program, self._seed)
+        return self._bench.submit_baselines(program, self._seed, inductor)
 
     def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
         """Until one of them is done.

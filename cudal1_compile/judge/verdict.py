@@ -1,7 +1,8 @@
 """Verdicts: what the judge says about one candidate, with its evidence, as plain data and as JSON.
 
-Accepted carries a Proof; Rejected names the gate and a sentence that goes into the next prompt; Deferred says
-that the judge could not decide now (no room, a busy device) and that the candidate may be tried again.
+Accepted carries a Proof; Timed was measured before anything is proven; Rejected names the gate and a sentence that
+goes into the next prompt; Deferred says that the judge could not decide now (no room, a busy device) and that the
+candidate may be tried again.
 A host cost is never a speedup: the two live in different fields. Nothing here measures or compares.
 """
 
@@ -28,6 +29,15 @@ class Timing:
     lower_bound: float  # of the speedup over every baseline, 99% one-sided
     rounds: int  # paired rounds behind the figures
     final: bool  # the long measurement of the finalists, not the quick one
+    upper_bound: float | None = None  # of the speedup over the faster baseline; None where not measured
+    floor_us: float = 0.0  # that the region's bytes and products need at least; 0 where not measured
+    # of the faster baseline, at least: the floor over the slowest that it may be
+    floor_share: float = 0.0
+
+    @property
+    def baseline_us(self) -> float:
+        """Of the faster one."""
+        return min(self.aten_us, self.inductor_us or self.aten_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,14 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Timed:
+    """Right on one case, as far as the native reference tells, and measured. No proof: never to be loaded."""
+
+    timing: Timing | None = None
+    host_cost: HostCost | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     stage: VerdictStage
     reason: str  # one sentence, names the element, size or error: it goes into the next prompt
@@ -78,7 +96,7 @@ class Deferred:
     reason: str
 
 
-Verdict = Accepted | Rejected | Deferred
+Verdict = Accepted | Timed | Rejected | Deferred
 
 
 def to_json(verdict: Verdict) -> str:
@@ -86,6 +104,8 @@ def to_json(verdict: Verdict) -> str:
     match verdict:
         case Accepted(proof):
             body: dict[str, Any] = {"verdict": "accepted", "proof": asdict(proof)}
+        case Timed(timing, cost):
+            body = {"verdict": "timed", "timing": timing and asdict(timing), "host_cost": cost and asdict(cost)}
         case Rejected(stage, reason):
             body = {"verdict": "rejected", "stage": stage, "reason": reason}
         case Deferred(reason):
@@ -100,13 +120,15 @@ def from_json(text: str) -> Verdict:
         match body["verdict"]:
             case "accepted":
                 return Accepted(parse_proof(body["proof"]))
+            case "timed":
+                return Timed(_timing(body["timing"]), _host_cost(body["host_cost"]))
             case "rejected" if body["stage"] in get_args(VerdictStage):
                 return Rejected(body["stage"], body["reason"])
             case "deferred":
                 return Deferred(body["reason"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a verdict: {text[:80]!r} ({error})") from None
-    raise ValueError(f"not a verdict: {text[:80]!r}; expected accepted, rejected or deferred")
+    raise ValueError(f"not a verdict: {text[:80]!r}; expected accepted, timed, rejected or deferred")
 
 
 def parse_proof(body: Mapping[str, Any]) -> Proof:
@@ -116,8 +138,16 @@ def parse_proof(body: Mapping[str, Any]) -> Proof:
         numerics=body["numerics"],
         errors=tuple((name, float(share)) for name, share in body["errors"]),
         seed=body["seed"],
-        timing=Timing(**body["timing"]) if body["timing"] else None,
-        host_cost=HostCost(**body["host_cost"]) if body["host_cost"] else None,
+        timing=_timing(body["timing"]),
+        host_cost=_host_cost(body["host_cost"]),
         versions=tuple((name, version) for name, version in body["versions"]),
         checks=tuple((name, said) for name, said in body.get("checks", ())),
     )
+
+
+def _timing(body: Mapping[str, Any] | None) -> Timing | None:
+    return Timing(**body) if body else None
+
+
+def _host_cost(body: Mapping[str, Any] | None) -> HostCost | None:
+    return HostCost(**body) if body else None

@@ -1,7 +1,7 @@
 """From the regions of a graph to decisions: lookup in the kernel cache, synthesis of what is missing.
 
-    seen regions -> lookup -> hit | unprofitable | aten
-                           -> untuned: synthesis within the budget -> new | unprofitable | aten
+    seen regions -> lookup -> hit | unprofitable | at_floor | aten
+                           -> untuned: synthesis within the budget -> new | unprofitable | at_floor | aten
                                        proven under other versions: the judge again -> hit
 
 Unprofitable holds for the generator that did not win: another one, a retrained model too, is asked again. On a
@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import get_args
@@ -28,7 +28,7 @@ from cudal1_cache.rows import Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.config import debug_level
 from cudal1_compile.dispatch import registry
-from cudal1_compile.dispatch.fallback import is_atens, measured, saved
+from cudal1_compile.dispatch.fallback import floor_share, is_atens, measured, saved
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
@@ -83,7 +83,11 @@ class Planner:
             )
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._untuned(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
-        return PlannedRegion(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
+        return self._by(seen, "hit", entry)
+
+    def _by(self, seen: SeenRegion, outcome: RegionOutcome, entry: Entry) -> PlannedRegion:
+        share = floor_share(entry)
+        return PlannedRegion(seen, outcome, "", entry.entry_id, entry.speedup, saved(entry), share)
 
     def _unheard_of(self, seen: SeenRegion) -> PlannedRegion:
         """No kernel is written where none could be run."""
@@ -97,16 +101,16 @@ class Planner:
     def _without_kernel(self, seen: SeenRegion, entry: Entry) -> PlannedRegion:
         """Inductor's region, or aten's, for as long as that holds."""
         tried = json.loads(entry.versions_json).get("generator")
-        if self.generator_name not in (None, tried):
+        if self.generator_name not in (None, tried) and entry.status != "at_floor":
             return self._untuned(seen, f"unprofitable by {tried}; {self.generator_name} was not asked yet")
-        status: RegionOutcome = "untried" if entry.status == "untried" else "unprofitable"
+        status: RegionOutcome = "unprofitable" if entry.status == "kernel" else entry.status
         if (why := why_stale(entry, self.place.target)) is not None:
             return self._untuned(seen, f"{status}, but it is asked again: {why}")
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
             saved_us = (timing.inductor_us or 0.0) - timing.aten_us
-            return PlannedRegion(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us)
-        return PlannedRegion(seen, status, entry.reason, speedup=entry.speedup)
+            return PlannedRegion(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us, floor_share(entry))
+        return PlannedRegion(seen, status, entry.reason, speedup=entry.speedup, floor_share=floor_share(entry))
 
     @cached_property
     def generator_name(self) -> str | None:
@@ -214,13 +218,30 @@ class Planner:
     def _run(self, untuned: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
+        counts = [r.seen.count for r in untuned]
+        seen = {r.fingerprint: r.seen for r in untuned}
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
             generator = self._generator()
             with Judge(self.place.target) as judge:
                 return synthesize_all(
-                    programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
+                    programs,
+                    generator,
+                    judge,
+                    self.store,
+                    Budget(seconds=seconds),
+                    progress,
+                    values=values,
+                    counts=counts,
+                    found=lambda fingerprint: self._decided(seen[fingerprint]),
                 )
+
+    def _decided(self, seen: SeenRegion) -> Entry | None:
+        """The entry that makes work on an untuned region needless, once another process has stored it."""
+        with suppress(CacheError):  # look_up has said so
+            entry = self._find(seen)
+            return entry if entry is not None and self.look_up(seen).outcome != "untuned" else None
+        return None
 
     def _generator(self) -> Generator:
         try:
@@ -235,11 +256,13 @@ class Planner:
             case Won(entry) if not registry.is_loadable(entry, seen.text, self.place.device):
                 return self._untuned(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
             case Won(entry):
-                return PlannedRegion(seen, "new", "", entry.entry_id, entry.speedup, saved(entry))
+                return self._by(seen, "new", entry)
             case Unprofitable(entry):
                 return self._without_kernel(seen, entry)
             case Unfinished(reason):
-                return self._untuned(seen, reason)
+                timing = outcome.baselines
+                share = timing.floor_us / timing.baseline_us if timing else None
+                return replace(self._untuned(seen, reason), floor_share=share)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
 
     def _all_untuned(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:

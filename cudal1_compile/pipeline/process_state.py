@@ -35,6 +35,7 @@ class Totals:
     new: int = 0
     aten: int = 0
     unprofitable: int = 0
+    at_floor: int = 0
     untried: int = 0
     untuned: int = 0
 
@@ -46,6 +47,7 @@ class Totals:
             self.new + plan.count("new"),
             self.aten + plan.count("aten"),
             self.unprofitable + plan.count("unprofitable"),
+            self.at_floor + plan.count("at_floor"),
             self.untried + plan.count("untried"),
             self.untuned + plan.count("untuned"),
         )

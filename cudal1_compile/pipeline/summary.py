@@ -5,7 +5,7 @@
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
 without channels-last in `convolutions keep their layout, ...`; `aten 1` among the counts is a region by aten,
-`untried 1` one that was decided without a candidate.
+`untried 1` one that was decided without a candidate, `at the floor 1` one that no kernel could make faster.
 On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each region; what
 higher levels add is trace.py's. A warm start prints the same line from the
 stored plan.
@@ -31,10 +31,12 @@ def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
 
 def total_line(totals: Totals) -> str:
     aten = f", aten {totals.aten}" if totals.aten else ""
+    floor = f", at the floor {totals.at_floor}" if totals.at_floor else ""
     untried = f", untried {totals.untried}" if totals.untried else ""
     untuned = f", untuned {totals.untuned}" if totals.untuned else ""
     t = totals
-    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, unprofitable {t.unprofitable}{untried}{untuned}"
+    decided = f"hit {t.hit}, new {t.new}{aten}, unprofitable {t.unprofitable}{floor}"
+    return f"regions: {t.regions}, {decided}{untried}{untuned}"
 
 
 def region_line(region: PlannedRegion, kind: TargetKind) -> str:
@@ -46,7 +48,9 @@ def region_line(region: PlannedRegion, kind: TargetKind) -> str:
         score = f" {region.speedup:.2f}x"
     reason = " ".join(region.reason.split())
     why = f" ({textwrap.shorten(reason, REASON_CHARACTERS)})" if reason else ""
-    return f"{seen.fingerprint[:12]} {seen.phase}{uses}, {seen.ops} ops: {region.outcome}{score}{why}"
+    share = f", baseline at {region.floor_share:.2f} of the floor" if region.floor_share is not None else ""
+    outcome = region.outcome.replace("at_floor", "at the floor")
+    return f"{seen.fingerprint[:12]} {seen.phase}{uses}, {seen.ops} ops: {outcome}{score}{share}{why}"
 
 
 def report(plan: GraphPlanned, kind: TargetKind) -> None:

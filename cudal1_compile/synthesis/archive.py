@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from cudal1_cache.errors import CacheError
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
+from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import Target
@@ -80,13 +80,20 @@ class Archive:
         return [a for digest, a in found.items() if self.verdict_on(digest) is None]
 
     def accepted(self) -> list[Attempt]:
-        """Right candidates with a score, best first, each code once under its latest verdict."""
+        """Proven candidates with a score, best first, each code once under its latest verdict."""
+        return [a for a in self.scored() if a.stage == ACCEPTED]
+
+    def timed(self) -> list[Attempt]:
+        """Those that nothing is proven of, likewise."""
+        return [a for a in self.scored() if a.stage == TIMED]
+
+    def scored(self) -> list[Attempt]:
         latest = {a.code_digest: a for a in self.attempts if a.stage != DEFERRED}
-        right = [a for a in latest.values() if a.stage == ACCEPTED and a.speedup is not None]
-        return sorted(right, key=lambda a: (-(a.speedup or 0.0), a.id))
+        found = [a for a in latest.values() if a.stage in (ACCEPTED, TIMED) and a.speedup is not None]
+        return sorted(found, key=lambda a: (-(a.speedup or 0.0), a.id))
 
     def exemplars(self) -> list[Exemplar]:
-        return [Exemplar(a.code, a.speedup) for a in self.accepted() if a.speedup is not None]
+        return [Exemplar(a.code, a.speedup) for a in self.scored() if a.speedup is not None]
 
     def relatives(self) -> list[Exemplar]:
         found: list[Attempt] = []
@@ -95,7 +102,7 @@ class Archive:
 
     def refusals(self, limit: int) -> list[str]:
         """The latest reasons, each once."""
-        reasons = [f"{a.stage}: {a.reason}" for a in self.attempts if a.stage not in (ACCEPTED, DEFERRED)]
+        reasons = [f"{a.stage}: {a.reason}" for a in self.attempts if a.stage not in (ACCEPTED, TIMED, DEFERRED)]
         return list(dict.fromkeys(reversed(reasons)))[:limit]
 
     def _try(self, work: Callable[[], object]) -> None:

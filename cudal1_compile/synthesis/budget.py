@@ -24,8 +24,7 @@ class Budget:
     samples_per_round: int = 8  # replies for a region in a round
     prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
     regions_at_once: int | None = None  # whose prompts go to the generator in one call; None: as it likes best
-    finalists: int = 4  # best candidates of a region that are measured together
-    reserve: float = 0.15  # share of the time left that proposals leave to verdicts and finalists
+    reserve: float = 0.15  # share of the time left that proposals leave to verdicts and examinations
 
     def __post_init__(self) -> None:
         counts = (
@@ -33,7 +32,6 @@ class Budget:
             self.samples_per_round,
             self.prompts_per_round,
             1 if self.regions_at_once is None else self.regions_at_once,
-            self.finalists,
         )
         if self.seconds < 0 or min(counts) < 1 or not 0 <= self.reserve < 1:
             raise ValueError(f"{self}: seconds >= 0, counts >= 1 and 0 <= reserve < 1 are possible")

@@ -1,8 +1,8 @@
 """How the synthesis of one region ended.
 
 Won           an entry with a kernel and its proof is stored
-Unprofitable  everything planned was tried, nothing beat the fallback, or nothing can be tried (an entry
-              `untried`); that is stored too, with what the fallback is
+Unprofitable  everything planned was tried, nothing beat the fallback, or nothing need be tried (an entry
+              `at_floor`) or can be (`untried`); that is stored too, with what the fallback is
 Unfinished    time, generator or judge gave out before an answer; a later call goes on from what is stored
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cudal1_cache.rows import Entry
+from cudal1_compile.judge.verdict import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Outcome:
     attempts: int  # stored for this region and target, earlier calls included
     judged: int  # candidates that this call put before the judge
     proposed: int  # replies that this call got from the generator
+    baselines: Timing | None = None  # as far as this call timed them
 
     @property
     def entry(self) -> Entry | None:

@@ -37,7 +37,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """`candidate` of `candidates` for a region is judged; `best` is the score so far."""
+    """`candidate` of `candidates` of all regions is timed; `best` is the region's score so far."""
 
     region: int  # from 1
     regions: int
@@ -48,12 +48,11 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuringFinalists:
-    """The best candidates of a region are measured together."""
+class Examining:
+    """The fastest candidate of a region is proven, or refused."""
 
     region: int
     regions: int
-    candidates: int
     best: float | None
     left_s: float
 
@@ -76,7 +75,15 @@ class Proposed:
     left_s: float
 
 
-Event = Preparing | Asking | Proposed | Judging | MeasuringFinalists | Done
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing is left to do but what other processes are doing: so many regions."""
+
+    regions: int
+    left_s: float
+
+
+Event = Preparing | Asking | Proposed | Judging | Examining | Waiting | Done
 Progress = Callable[[Event], None]
 
 
@@ -98,9 +105,10 @@ def describe(event: Event, kind: TargetKind) -> str:
         case Judging(region, regions, candidate, candidates, best):
             text = f"candidate {candidate}/{candidates}"
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
-        case MeasuringFinalists(region, regions, candidates, best):
-            text = f"measuring {candidates} finalist{'s' if candidates > 1 else ''}"
-            return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
+        case Examining(region, regions, best):
+            return f"cudal1: region {region}/{regions}, proving the best candidate{_best(best, kind)}, {left}"
+        case Waiting(regions):
+            return f"cudal1: regions that another process writes kernels for: {regions}; waiting for them, {left}"
         case Done(region, regions, outcome):
             return f"cudal1: region {region}/{regions} {outcome.fingerprint[:12]}: {_ended(outcome, kind)}, {left}"
 

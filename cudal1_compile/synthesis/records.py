@@ -14,9 +14,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from cudal1_cache.keys import EntryKey, UnprofitableKey
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, RegionText
+from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, EntryStatus, RegionText
 from cudal1_compile.errors import LaunchError
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
+from cudal1_compile.judge.verdict import (
+    Accepted,
+    Deferred,
+    HostCost,
+    Proof,
+    Rejected,
+    Timed,
+    Timing,
+    Verdict,
+    parse_proof,
+)
 from cudal1_compile.judge.versions import outdated, versions
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_reply, text_fault
 from cudal1_compile.kernel.text import normalised_digest
@@ -28,6 +38,9 @@ from cudal1_compile.synthesis.budget import Budget
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
 UNPROFITABLE: EntryStatus = "unprofitable"
 UNTRIED: EntryStatus = "untried"
+AT_FLOOR: EntryStatus = "at_floor"
+UNPAIRED = 1.05  # how far a ratio of times of different moments may be off
+FLOOR_SHARE = 0.92  # of the faster baseline, from which on no candidate is asked for
 TASK = "task"  # the stage of an attempt of whose region none can be verified
 DAY_S = 24 * 3600.0
 HOLDS_S = 30 * DAY_S  # what was decided without a kernel
@@ -80,10 +93,16 @@ def read_proposal(region: RegionText, generator: str, prompt: str, text: str) ->
 
 def score(proof: Proof) -> float:
     """Larger is better, 1 is the baseline. Speedup, or on the host target the quotient of declared costs."""
-    if proof.timing is not None:
-        return proof.timing.speedup
-    assert proof.host_cost is not None, "a proof holds a timing or a cost"
-    return proof.host_cost.baseline / max(proof.host_cost.candidate, 1.0)
+    return proof.timing.speedup if proof.timing is not None else _cost_score(proof.host_cost)
+
+
+def _cost_score(cost: HostCost | None) -> float:
+    assert cost is not None, "what was measured holds a timing or a cost"
+    return cost.baseline / max(cost.candidate, 1.0)
+
+
+def is_at_floor(timing: Timing) -> bool:
+    return timing.floor_share >= FLOOR_SHARE
 
 
 def is_win(proof: Proof) -> bool:
@@ -102,6 +121,17 @@ def final_proof(attempt: Attempt, target: Target) -> Proof | None:
         return None
     is_final = proof.timing is not None and proof.timing.final
     return proof if is_final and all(now.get(name) == version for name, version in proof.versions) else None
+
+
+def upper_bound(attempt: Attempt) -> float:
+    """Of a timed candidate's score over its baseline; the score itself where no bound can be read."""
+    known = attempt.speedup or 0.0
+    try:
+        timing = Timing(**json.loads(attempt.proof_json)["timing"])
+    except (ValueError, KeyError, TypeError):
+        return known
+    scale = (attempt.baseline_us or timing.baseline_us) / timing.baseline_us
+    return (timing.upper_bound or known) * scale * (1.0 if scale == 1.0 else UNPAIRED)
 
 
 def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:
@@ -128,15 +158,25 @@ def with_verdict(attempt: Attempt, verdict: Verdict) -> Attempt:
     match verdict:
         case Accepted(proof):
             timing = proof.timing
-            baselines = [t for t in (timing.aten_us, timing.inductor_us) if t is not None] if timing else []
             return replace(
                 attempt,
                 stage=ACCEPTED,
                 reason="",
                 speedup=score(proof) if timing or proof.host_cost else None,
                 candidate_us=timing.candidate_us if timing else None,
-                baseline_us=min(baselines) if baselines else None,
+                baseline_us=timing.baseline_us if timing else None,
                 proof_json=json.dumps(asdict(proof), sort_keys=True),
+            )
+        case Timed(timing, cost):
+            found = {"timing": timing and asdict(timing), "host_cost": cost and asdict(cost)}
+            return replace(
+                attempt,
+                stage=TIMED,
+                reason="",
+                speedup=timing.speedup if timing else _cost_score(cost),
+                candidate_us=timing.candidate_us if timing else None,
+                baseline_us=timing.baseline_us if timing else None,
+                proof_json=json.dumps(found, sort_keys=True),
             )
         case Rejected(stage, reason):
             return replace(attempt, stage=stage, reason=reason)
@@ -234,10 +274,12 @@ def to_unprofitable(
 ) -> Entry:
     """baselines: aten against Inductor, where they were timed. reason: where nothing could be tried at all.
 
-    Without a real verdict on a candidate it is not unprofitable, but untried.
+    Without a real verdict on a candidate it is not unprofitable, but at the floor, or untried.
     """
+    timing = baselines.timing if baselines else None
+    at_floor = timing is not None and is_at_floor(timing)
     verdicts = len({a.code_digest for a in tried if a.stage not in (DEFERRED, TASK)})
-    right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
+    right = [a.speedup for a in tried if a.stage in (ACCEPTED, TIMED) and a.speedup is not None]
     tried_with = {
         "generator": generator,
         "seconds": budget.seconds,
@@ -249,18 +291,26 @@ def to_unprofitable(
         entry_id=UnprofitableKey(region.fingerprint, target.key).id,
         fingerprint=region.fingerprint,
         target=target.key,
-        status=UNTRIED if reason or not verdicts else UNPROFITABLE,
+        status=AT_FLOOR if at_floor else UNTRIED if reason or not verdicts else UNPROFITABLE,
         proof_json=json.dumps(asdict(baselines), sort_keys=True) if baselines else "{}",
         versions_json=json.dumps(tried_with | versions(target)),
         speedup=max(right, default=None),
-        reason=reason or _why_none(tried, right),
+        reason=_floor_reason(timing) if timing and at_floor else reason or _why_none(tried, right),
         verdicts=verdicts,
     )
 
 
+def _floor_reason(timing: Timing) -> str:
+    name = "aten" if timing.baseline_us == timing.aten_us else "inductor"
+    share = timing.floor_us / timing.baseline_us
+    return f"{name} takes {timing.baseline_us:.1f} us, {share:.2f} of the floor of {timing.floor_us:.1f} us"
+
+
 def _why_none(tried: Sequence[Attempt], right: Sequence[float]) -> str:
     if right:
-        return f"{len(tried)} candidates, {len(right)} right, the best at {max(right):.2f} of the baseline"
+        return f"{len(tried)} candidates, {len(right)} timed, the best at {max(right):.2f} of the baseline"
+    if not tried:
+        return "no candidate"
     stages = [a.stage for a in tried]
     counts = ", ".join(f"{stages.count(s)} at {s}" for s in dict.fromkeys(stages))
     return f"{len(tried)} candidates, none accepted ({counts}); the last: {tried[-1].reason}"

@@ -17,7 +17,7 @@ from cudal1_cache import Entry, RegionText, Store
 from cudal1_cache.bundle import EntryVerification, Postponed, Refused, Verification, Verified, Verify, settle
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
@@ -64,6 +64,7 @@ def verify_entry(
     except (ProgramError, CandidateError, ValueError, OverflowError, RecursionError) as error:
         return Refused(str(error))  # numbers without end, chains too long to follow
     verdict = judge.finalists(program, [entry.code])[0]
+    assert not isinstance(verdict, Timed), "finalists are proven"
     match verdict:
         case Rejected(stage, reason):
             why = judge.trouble()

@@ -1,10 +1,10 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    a round of proposals for all regions at once -> their verdicts, most valuable first (scheduler.py):
-        candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
-        (none, and all was tried: aten and Inductor are measured, one of them will run the region)
+    aten's time of each region -> those at the floor are decided; the others in order of what they may gain
+    -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
+        candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
-    -> won | unprofitable | unfinished
+    -> won | unprofitable (or at the floor) | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens
 to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
@@ -16,20 +16,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
+from cudal1_compile.synthesis.neighbours import Found, Neighbours
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import RegionTask, Request
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 
 log = logging.getLogger(__name__)
@@ -62,21 +65,40 @@ def synthesize_all(
     seed: int = 0,
     exemplars: ExemplarConfig | None = None,
     values: Sequence[float] | None = None,
+    counts: Sequence[int] | None = None,
+    found: Found = lambda fingerprint: None,
 ) -> list[Outcome]:
     """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
 
-    `values`: what kernels may win in each region, in any one unit; by default the bytes it moves.
+    `values`: what kernels may win in each region, in any one unit, as far as nothing is timed; by default the
+    bytes it moves. `counts`: the region's uses, by default one each. A region that another process with the same
+    cache works on is its; `found` (neighbours.py) tells which entry that needs.
     """
     budget = budget or Budget()
+    timer = Timer(budget)
     config = exemplars or ExemplarConfig()
-    made = [RegionTask(p, generator, judge.target, store, budget, seed, config) for p in programs]
-    unique = {t.region.fingerprint: t for t in reversed(made)}
+    names = [fingerprint(canonicalise(p)) for p in programs]
+    named = dict(zip(reversed(names), reversed(programs), strict=True))
     worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
-    ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
-    order = list(dict.fromkeys(made[i].region.fingerprint for i in ranked))
-    run = _Run([unique[f] for f in order], generator, judge, budget, progress)
-    run.work()
-    return [unique[t.region.fingerprint].outcome() for t in made]
+    order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
+    uses = dict(zip(names, counts or [1] * len(names), strict=True))
+
+    def make(name: str) -> RegionTask:
+        return RegionTask(named[name], generator, judge.target, store, budget, seed, config)
+
+    ended: dict[str, RegionTask] = {}
+    leases = Leases(store.path.parent if store.path is not None else None)
+    with Neighbours(leases, judge.target.key, found, timer, progress) as neighbours:
+        while mine := neighbours.take([name for name in order if name not in ended]):
+            tasks = [make(name) for name in mine]  # with what others have stored by now
+            _Run(tasks, uses, generator, judge, replace(budget, seconds=timer.left_s), progress).work()
+            neighbours.release()
+            ended |= {task.region.fingerprint: task for task in tasks}
+    for name, ending in neighbours.endings.items():
+        ended[name] = make(name)
+        ended[name].result = ending
+        progress(Done(order.index(name) + 1, len(order), ended[name].outcome(), timer.left_s))
+    return [ended[name].outcome() for name in names]
 
 
 @dataclass
@@ -91,16 +113,25 @@ class _Run:
     """All tasks of one call, in the order in which they are worked on."""
 
     def __init__(
-        self, tasks: list[RegionTask], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
+        self,
+        tasks: list[RegionTask],
+        uses: Mapping[str, int],
+        generator: Generator,
+        judge: JudgePort,
+        budget: Budget,
+        progress: Progress,
     ) -> None:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
-        self.progress = progress
+        self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress)
+        scheduler.compare(self.tasks)
+        self._order_by_gain()
+        self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
         left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
@@ -115,6 +146,12 @@ class _Run:
                 task.distrust(why)
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
+
+    def _order_by_gain(self) -> None:
+        """What is timed comes first; what is not stays in the order of its value."""
+        gains = {t: t.may_gain_us for t in self.tasks}
+        self.tasks.sort(key=lambda t: -(gains[t] or 0.0) * self.uses[t.region.fingerprint])
+        self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
     def _next_group(self) -> list[RegionTask]:
         """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.

@@ -1,12 +1,14 @@
 """From candidates that wait to verdicts and entries: all regions of a round before the judge at once.
 
-    every candidate is submitted, those of the most valuable region first: they are built in this order
-    -> a verdict is stored when it comes
-    -> a region whose candidates are through: its finalists, then, without a winner, its baselines
+    aten's time of each region, before any proposal -> at the floor, and decided
+    every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
+    -> a verdict is stored when it comes; with its first one a region's Inductor baseline is asked for
+    -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
+       one, as long as one may win
 
-All that the judge can do side by side goes on side by side: builds, candidates of several regions, finalists of
+All that the judge can do side by side goes on side by side: builds, candidates of several regions, examinations of
 others. This thread alone touches the tasks and the store. A candidate that the judge does not come to holds up its
-region for HELD_UP_S: the finalists among the others are measured then, and again those that come late. Where
+region for HELD_UP_S: the fastest of the others is examined then, and those that come late afterwards. Where
 nothing but slow builds is left, the round ends without them; they wait for the next one, and are building.
 When the time is over, what has not begun is cancelled and waits for another call.
 """
@@ -24,14 +26,15 @@ from cudal1_cache.rows import Attempt
 from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Judging, MeasuringFinalists, Progress
+from cudal1_compile.synthesis.progress import Examining, Judging, Progress
 from cudal1_compile.synthesis.task import RegionTask
 
 log = logging.getLogger(__name__)
 
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
-STALLED_S = HELD_UP_S + 2 * LOOK_S  # finalists of what is held up come first
+STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
+FIRST_SHARE = 0.2  # of the time, for aten's baselines before anything is proposed
 
 Asked = list[tuple[Future[Verdict], Attempt]]
 
@@ -43,15 +46,18 @@ class _Region:
     task: RegionTask
     place: int  # from 1
     candidates: Asked = field(default_factory=list)
-    finalists: Asked = field(default_factory=list)
-    baselines: Future[Verdict] | None = None
-    measured: set[str] = field(default_factory=set)  # digests of the finalists
-    is_compared: bool = False
+    exam: tuple[Future[Verdict], Attempt] | None = None
+    baselines: tuple[Future[Verdict], bool] | None = None  # with Inductor's?
+    examined: set[str] = field(default_factory=set)  # digests, in this round
     answered_at: float | None = None  # when the judge last did
 
     def open(self) -> list[Future[Verdict]]:
-        several = [future for future, _ in (*self.candidates, *self.finalists)]
-        return several if self.baselines is None else [*several, self.baselines]
+        return self.asked() if self.baselines is None else [*self.asked(), self.baselines[0]]
+
+    def asked(self) -> list[Future[Verdict]]:
+        """About candidates."""
+        several = [future for future, _ in self.candidates]
+        return several if self.exam is None else [*several, self.exam[0]]
 
     def is_held_up(self, limit_s: float) -> bool:
         return self.answered_at is not None and time.monotonic() - self.answered_at > limit_s
@@ -70,6 +76,22 @@ class EvaluationScheduler:
         self._submitted = self._judged = 0
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
+    def compare(self, tasks: Sequence[RegionTask]) -> None:
+        """Times aten for each, as long as that takes no more than FIRST_SHARE of the time."""
+        end = time.monotonic() + FIRST_SHARE * self._timer.left_s
+        self._regions = [_Region(task, self._places[task]) for task in tasks]
+        try:
+            for region in self._regions if self._timer.left_s > 0 else ():
+                region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
+            while (futures := self._open()) and (left_s := end - time.monotonic()) > 0:
+                self._wait(futures, min(LOOK_S, left_s))
+                self._take(is_answer=False)
+        except (RuntimeError, OSError, ValueError) as error:
+            for region in self._regions:
+                self._failed(region, error)
+        finally:
+            self._end()
+
     def run(self, tasks: Sequence[RegionTask]) -> list[RegionTask]:
         """Returns those of which candidates are left that were not built in time."""
         if self._timer.left_s <= 0:
@@ -86,17 +108,21 @@ class EvaluationScheduler:
                 self._take()
                 self._advance()
         finally:
-            for future in self._open():
-                future.cancel()
-        while futures := [f for f in self._open() if not f.cancelled()]:  # what the judge has in hand
+            self._end()
+        return [r.task for r in self._regions if r.candidates]
+
+    def _end(self) -> None:
+        """Cancels what has not begun, and takes what the judge has in hand."""
+        for future in self._open():
+            future.cancel()
+        while futures := [f for f in self._open() if not f.cancelled()]:
             self._wait(futures, LOOK_S)
             self._take()
-        return [r.task for r in self._regions if r.candidates]
 
     def _submit(self) -> None:
         waiting = [(r, a) for r in self._regions for a in r.task.to_judge()]
         try:
-            futures = self._judge.submit([(r.task.program, a.code) for r, a in waiting])
+            futures = self._judge.submit_quick([(r.task.program, a.code) for r, a in waiting])
         except (RuntimeError, OSError, ValueError) as error:
             for region in self._regions:
                 self._failed(region, error)
@@ -125,11 +151,11 @@ class EvaluationScheduler:
     def _take(self, is_answer: bool = True) -> None:
         """Stores what has come."""
         for region in self._regions:
-            before = len(region.open())
+            before = len(region.asked())
             self._take_candidates(region)
-            self._take_finalists(region)
+            self._take_exam(region)
             self._take_baselines(region)
-            if is_answer and len(region.open()) < before:
+            if is_answer and len(region.asked()) < before:
                 region.answered_at = self._answered_at = time.monotonic()
 
     def _take_candidates(self, region: _Region) -> None:
@@ -145,21 +171,22 @@ class EvaluationScheduler:
                     Judging(region.place, len(self._places), self._judged, self._submitted, best, left_s)
                 )
 
-    def _take_finalists(self, region: _Region) -> None:
-        if any(not f.done() for f, _ in region.finalists):
-            return
-        found = [(a, self._verdict(region, f)) for f, a in region.finalists if not f.cancelled()]
-        region.finalists = []
-        decided = [(a, v) for a, v in found if v is not None]
-        if decided:
-            region.task.take_finals([a for a, _ in decided], [v for _, v in decided])
-
-    def _take_baselines(self, region: _Region) -> None:
-        if region.baselines is not None and region.baselines.done():
-            future, region.baselines = region.baselines, None
+    def _take_exam(self, region: _Region) -> None:
+        if region.exam is not None and region.exam[0].done():
+            (future, attempt), region.exam = region.exam, None
             verdict = None if future.cancelled() else self._verdict(region, future)
             if verdict is not None:
-                region.task.take_baselines(verdict)
+                region.task.take_exam(attempt, verdict)
+
+    def _take_baselines(self, region: _Region) -> None:
+        if region.baselines is not None and region.baselines[0].done():
+            (future, with_inductor), region.baselines = region.baselines, None
+            verdict = None if future.cancelled() else self._verdict(region, future)
+            if verdict is not None:
+                region.task.take_baselines(verdict, with_inductor)
+            if region.task.is_at_floor:
+                for candidate, _ in region.candidates:
+                    candidate.cancel()
 
     def _verdict(self, region: _Region, future: Future[Verdict]) -> Verdict | None:
         """None where the judge itself failed; the candidate then waits for a later call."""
@@ -179,24 +206,23 @@ class EvaluationScheduler:
 
     def _advance(self) -> None:
         for region in self._regions:
-            if self._timer.left_s > 0 and not region.finalists and region.baselines is None:
+            if self._timer.left_s > 0 and region.exam is None and region.baselines is None:
                 try:
                     self._go_on(region)
                 except (RuntimeError, OSError, ValueError) as error:
                     self._failed(region, error)
 
     def _go_on(self, region: _Region) -> None:
-        """The best candidates; what the long look leaves of the others may then be among the best."""
+        """The fastest candidate that may win; what is learnt of it may leave another one, or none."""
         left_s = self._timer.left_s
+        task = region.task
+        if not (task.is_compared or task.is_at_floor) and (region.answered_at or not region.candidates):
+            region.baselines = self._judge.submit_baselines(task.program, inductor=True), True
+            return
         if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
             return
-        task = region.task
-        attempts = [a for a in task.finalists() if a.code_digest not in region.measured]
-        if attempts:
-            region.measured |= {a.code_digest for a in attempts}
-            self._progress(MeasuringFinalists(region.place, len(self._places), len(attempts), task.best, left_s))
-            futures = self._judge.submit_finalists(task.program, [a.code for a in attempts])
-            region.finalists = list(zip(futures, attempts, strict=True))
-        elif not region.candidates and not region.is_compared and task.wants_baselines:
-            region.is_compared = True
-            region.baselines = self._judge.submit_baselines(task.program)
+        attempt = task.to_examine()
+        if attempt is not None and attempt.code_digest not in region.examined:
+            region.examined.add(attempt.code_digest)
+            self._progress(Examining(region.place, len(self._places), task.best, left_s))
+            region.exam = self._judge.submit_exam(task.program, attempt.code), attempt

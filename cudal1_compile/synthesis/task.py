@@ -1,6 +1,8 @@
 """One region on its way to a kernel: what to ask for next, what to judge, how it ended.
 
-    prompts(round) -> replies -> take_replies -> to_judge -> take_verdict ... -> finalists -> result
+    take_baselines -> at the floor, and decided
+    prompts(round) -> replies -> take_replies -> to_judge -> take_verdicts: timed
+    -> to_examine -> take_exam -> result
 
 Everything that a reply or a verdict brings is stored at once, so a killed process loses at most what the
 judge was working on; the next one counts the stored replies of this generator and goes on from there.
@@ -15,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
+from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
@@ -23,7 +25,7 @@ from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import CandidateError
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.host_cost import baseline_cost
@@ -35,6 +37,7 @@ from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
     final_proof,
+    is_at_floor,
     is_win,
     read_proposal,
     repeat_of,
@@ -42,6 +45,7 @@ from cudal1_compile.synthesis.records import (
     to_attempt,
     to_entry,
     to_unprofitable,
+    upper_bound,
     with_verdict,
 )
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
@@ -51,10 +55,10 @@ from cudal1_fx_passes.program.text import print_program
 log = logging.getLogger(__name__)
 
 REFUSALS = 6  # reasons of refused candidates that a prompt may carry
-FINALIST_FLOOR = 0.95  # score of the quick measurement below which a candidate cannot win the long one
-IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another long one
+IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another examination
 WAITS = "waits for the judge"
-BEATEN = 0.8  # score of the best right candidate below which other regions go first
+CLOSER = "a closer look shows that it cannot win"
+BEATEN = 0.8  # score of the best candidate below which other regions go first
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,12 @@ class RegionTask:
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
         self._won_in = 0  # rounds that were asked for before the winner was found
-        # long measurements of earlier calls; what won has an entry, or lost it and may win again
+        # examined by earlier calls; what won has an entry, or lost it and may win again
         finals = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, target)) is not None]
-        self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
+        self._examined = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be examined again
         self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
-        self._baseline_us = _faster_us([proof for _, proof in finals])  # once it is known
+        self._baseline_us = next((p.timing.baseline_us for _, p in finals if p.timing), None)  # once it is known
+        self.is_compared = False  # Inductor was timed too, or cannot be
         self._refused: set[str] = set()  # digests, in this call
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
@@ -110,7 +115,7 @@ class RegionTask:
 
     @property
     def wants_round(self) -> bool:
-        stopped = self.result is not None or self._trouble or self._hopeless or self._is_final
+        stopped = self.result is not None or self._trouble or self._hopeless or self._is_final or self.is_at_floor
         return not stopped and self.rounds_done < self.budget.rounds
 
     @property
@@ -194,7 +199,7 @@ class RegionTask:
     # verdicts
 
     def to_judge(self) -> list[Attempt]:
-        return self.archive.waiting() if self.result is None else []
+        return self.archive.waiting() if self.result is None and not self.is_at_floor else []
 
     def take_verdicts(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
         """Stores the verdicts, also on other rows of the same code."""
@@ -211,49 +216,58 @@ class RegionTask:
 
     @property
     def best(self) -> float | None:
-        right = self.archive.accepted()
-        return right[0].speedup if right else None
-
-    # the long measurement
+        found = self.archive.scored()
+        return found[0].speedup if found else None
 
     @property
     def is_beaten(self) -> bool:
-        """Whether the long measurement left nothing that comes near the baseline."""
-        return bool(self._measured) and (self.best or 0.0) < BEATEN
+        """Whether all that was measured is far behind the faster baseline."""
+        return self.is_compared and self.best is not None and self.best < BEATEN
 
-    def finalists(self) -> list[Attempt]:
-        """What is worth the long measurement: near the baseline, and better than what has won already."""
-        bar = FINALIST_FLOOR if self._winner is None else IMPROVES * (self._winner.speedup or 0.0)
-        right = self.archive.accepted()[: self.budget.finalists]
-        return [a for a in right if (a.speedup or 0.0) >= bar and a.code_digest not in self._measured]
+    # the examination
 
-    def take_finals(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
-        """Stores the best winner's entry at once; where a verdict is only deferred the region stays open."""
-        pairs = list(zip(attempts, verdicts, strict=True))
-        decided = [(a, v) for a, v in pairs if not isinstance(v, Deferred)]
-        self._deferred = next((v.reason for _, v in pairs if isinstance(v, Deferred)), "")
-        self._measured |= {a.code_digest for a, _ in decided}
-        self.take_verdicts([a for a, _ in decided], [v for _, v in decided])
-        proven = [(score(v.proof), a, v.proof) for a, v in decided if isinstance(v, Accepted)]
-        self._learn_baseline([proof for _, _, proof in proven])
-        found = max((p for p in proven if is_win(p[2])), key=lambda p: (p[0], p[1].id), default=None)
-        if found is not None and (self._winner is None or found[0] > (self._winner.speedup or 0.0)):
-            _, attempt, proof = found
+    def to_examine(self) -> Attempt | None:
+        """The fastest that may win and nothing is proven of."""
+        return next((a for a in self._unproven() if self._may_win(a)), None)
+
+    def _unproven(self) -> list[Attempt]:
+        """Fastest first. Proofs that an earlier version gave count for nothing."""
+        found = [a for a in self.archive.scored() if a.code_digest not in self._examined and a.reason != CLOSER]
+        return [] if self.is_at_floor else found
+
+    def _may_win(self, attempt: Attempt) -> bool:
+        if self._winner is None:
+            return upper_bound(attempt) > 1.0
+        return (attempt.speedup or 0.0) >= IMPROVES * (self._winner.speedup or 0.0)
+
+    def take_exam(self, attempt: Attempt, verdict: Verdict) -> None:
+        """Stores a winner's entry at once; where a verdict is only deferred the region stays open."""
+        if isinstance(verdict, Deferred):
+            self._deferred = verdict.reason
+            return
+        self._deferred = ""
+        self._examined.add(attempt.code_digest)
+        self.take_verdicts([attempt], [verdict])
+        if isinstance(verdict, Accepted):
+            self._take_proof(attempt, verdict.proof)
+
+    def _take_proof(self, attempt: Attempt, proof: Proof) -> None:
+        if proof.timing is not None:
+            self._learn_baseline(proof.timing)
+        if is_win(proof) and (self._winner is None or score(proof) > (self._winner.speedup or 0.0)):
             self._winner = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
             self.archive.put_entry(self._winner)
             self._won_in = self._asked
 
-    def _learn_baseline(self, proofs: Sequence[Proof]) -> None:
-        """A quick measurement knows aten only. Once Inductor is timed, every score is over the faster of both."""
-        found_us = _faster_us(proofs)
-        if found_us is None:
-            return
-        self._baseline_us = found_us
-        self.archive.put([self._scored(a) for a in self.archive.attempts if a.stage == ACCEPTED])
+    def _learn_baseline(self, timing: Timing) -> None:
+        """From now on every score is over the faster baseline."""
+        self._baseline_us = timing.baseline_us
+        self.archive.put([self._scored(a) for a in self.archive.timed()])
 
     def _scored(self, attempt: Attempt) -> Attempt:
-        """A quick measurement's row with its score over the faster baseline, where that one is known."""
-        if self._baseline_us is None or not attempt.candidate_us or attempt.code_digest in self._measured:
+        """A timed candidate's row with its score over the faster baseline, where that one is known."""
+        known = self._baseline_us is not None and attempt.stage == TIMED and attempt.candidate_us
+        if self._baseline_us is None or not known or not attempt.candidate_us:
             return attempt
         return replace(attempt, speedup=self._baseline_us / attempt.candidate_us, baseline_us=self._baseline_us)
 
@@ -264,25 +278,40 @@ class RegionTask:
             log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
             return None
 
-    # without a winner: what runs the region instead
+    # what runs the region without a kernel
+
+    def take_baselines(self, verdict: Verdict, with_inductor: bool) -> None:
+        """aten alone orders the regions; nothing is examined before Inductor is timed too."""
+        self.is_compared = with_inductor
+        if isinstance(verdict, Deferred):
+            self._deferred = verdict.reason
+        elif isinstance(verdict, Accepted | Rejected):
+            self._baselines = verdict
+        if self.baselines is not None:
+            self._learn_baseline(self.baselines)
 
     @property
-    def wants_baselines(self) -> bool:
-        return self._is_unprofitable and self._baselines is None
+    def baselines(self) -> Timing | None:
+        """As far as they are timed."""
+        return self._baselines.proof.timing if isinstance(self._baselines, Accepted) else None
+
+    @property
+    def is_at_floor(self) -> bool:
+        return self._winner is None and self.baselines is not None and is_at_floor(self.baselines)
+
+    @property
+    def may_gain_us(self) -> float | None:
+        """By one call, at most; None where nothing is timed."""
+        found = self.baselines
+        return None if found is None else max(0.0, found.baseline_us - found.floor_us)
 
     @property
     def _is_unprofitable(self) -> bool:
-        """Whether all was tried, or nothing can be."""
-        if self._winner is not None or self._trouble:
+        """Whether all was tried, or nothing can be, or need be."""
+        if self._winner is not None or (self._trouble and not self.is_at_floor):
             return False
-        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.current
-        return bool(self._hopeless) or not is_open
-
-    def take_baselines(self, verdict: Verdict) -> None:
-        if isinstance(verdict, Deferred):
-            self._deferred = verdict.reason
-        else:
-            self._baselines = verdict
+        is_open = self.wants_round or self.to_judge() or self.to_examine() or not self.archive.current
+        return bool(self._hopeless) or self.is_at_floor or not is_open
 
     # the end
 
@@ -293,19 +322,21 @@ class RegionTask:
     @property
     def needs_canary(self) -> bool:
         """Whether it holds only on a machine that can judge."""
-        return bool(self._refused) or self._is_unprofitable
+        return bool(self._refused) or (self._is_unprofitable and not self.is_at_floor)
 
     def distrust(self, why: str) -> None:
         """The machine could not judge: what it refused in this call waits for another one."""
         self.fail(why)
-        refused = [a for a in self.archive.attempts if a.code_digest in self._refused and a.stage != ACCEPTED]
+        refused = [
+            a for a in self.archive.attempts if a.code_digest in self._refused and a.stage not in (ACCEPTED, TIMED)
+        ]
         self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
     def close(self, why_not_all: str) -> None:
         """Won by a proven kernel; Unprofitable where all was tried and baselines compared; else Unfinished."""
         if self._winner is not None:
             self.result = Won(self._winner)
-        elif self._is_unprofitable and self._baselines is not None:
+        elif self._is_unprofitable and self._baselines is not None and (self.is_compared or self.is_at_floor):
             self._end_without(self._baselines)
         else:
             put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")
@@ -322,7 +353,12 @@ class RegionTask:
     def outcome(self) -> Outcome:
         assert self.result is not None, "an outcome exists once the task is closed"
         return Outcome(
-            self.region.fingerprint, self.result, len(self.archive.attempts), self.judged, self.proposed
+            self.region.fingerprint,
+            self.result,
+            len(self.archive.attempts),
+            self.judged,
+            self.proposed,
+            self.baselines,
         )
 
 
@@ -332,9 +368,3 @@ def _why_none_wins(program: Program, target: Target) -> str:
     if target.kind == "cuda" or baseline > floor:
         return ""
     return f"one operation at a time costs {baseline}, and no kernel costs less than {floor}"
-
-
-def _faster_us(proofs: Sequence[Proof]) -> float | None:
-    """Of aten and Inductor, by the first proof that has times."""
-    timing = next((p.timing for p in proofs if p.timing is not None), None)
-    return min(timing.aten_us, timing.inductor_us or timing.aten_us) if timing else None

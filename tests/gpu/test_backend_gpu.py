@@ -72,7 +72,7 @@ def let_every_right_kernel_win(replace: Callable[[Any, str, Any], None]) -> None
     """Whether it is faster or not."""
     replace(task, "is_win", lambda proof: True)
     replace(task, "FINALIST_FLOOR", 0.0)
-    replace(planner, "Budget", partial(Budget, rounds=1, finalists=2))
+    replace(planner, "Budget", partial(Budget, rounds=1))
 
 
 @pytest.fixture

@@ -177,3 +177,13 @@ def test_what_a_gpus_proof_names() -> None:
     assert {"verifier", "torch", "cuda"} <= set(versions.versions(gpu)) <= {
         "verifier", "torch", "cuda", "driver", "nvrtc"
     }  # fmt: skip
+
+
+def test_what_another_process_has_proven_since_the_lookup_is_found(proven: Entry, cudal1_cache_dir: Path) -> None:
+    made = planner()
+    waiting = made.look_up(SEEN)
+    assert waiting.outcome == "untuned"
+    entry_id = stored(cudal1_cache_dir, proven)
+    (found,) = made.synthesize([waiting])
+    assert (found.outcome, found.entry_id) == ("new", entry_id)
+    assert not list((cudal1_cache_dir / "leases").iterdir())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.redteam.regions import region
+from cudal1_cache.descriptors import try_lock
 from cudal1_compile.judge.bench.worker import INDUCTOR, NEEDED
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import fork_server, landlock, wire
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.fork_server import Fork, ForkServer
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 
@@ -86,6 +91,53 @@ def descriptors() -> Iterator[None]:
     for descriptor in taken:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+HOLDER = """
+from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
+def main():
+    import json, os, sys, time
+    from cudal1_compile.judge.sandbox.device_lock import DeviceLock
+    requests, replies = take_over_pipes()
+    given_up = give_up_privileges(sys.argv[1:] or None)
+    os.write(replies, json.dumps({"given_up": given_up}).encode() + b"\\n")
+    with DeviceLock(json.loads(os.read(requests, 1 << 16))["descriptors"]).alone():
+        os.write(replies, json.dumps({"pid": os.getpid()}).encode() + b"\\n")
+        time.sleep(600)  # a kernel that hangs: it hears nothing
+if __name__ == "__main__":
+    main()
+"""
+JUDGE = """
+import sys, time
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
+from cudal1_compile.judge.sandbox.fork_server import ForkServer
+from cudal1_compile.judge.sandbox.process import Worker
+fork_server = ForkServer() if sys.argv[1] == "True" else None
+worker = Worker("lock_holder_for_tests", lock_files=LockFiles("GPU-0"), fork_server=fork_server)
+print(worker.ask({"descriptors": worker.lock_descriptors}, 60.0)["pid"], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("without_inductor")
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_judge_that_is_killed_leaves_the_device_to_others(
+    forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock_holder_for_tests.py").write_text(HOLDER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    command = [sys.executable, "-c", JUDGE, str(forked)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as judge:
+        assert judge.stdout is not None
+        worker = int(judge.stdout.readline())
+        gate, device = LockFiles("GPU-0").descriptors()
+        assert not try_lock(gate, fcntl.LOCK_EX) and not try_lock(device, fcntl.LOCK_EX)
+        judge.kill()
+    end = time.monotonic() + 2.0
+    while not (try_lock(gate, fcntl.LOCK_EX) and try_lock(device, fcntl.LOCK_EX)):
+        assert time.monotonic() < end, f"worker {worker} of a killed judge holds the device"
+        time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("without_inductor")

@@ -16,7 +16,8 @@ from benchmarks.redteam.attacks_reach import REACH
 from benchmarks.redteam.honest import HONEST, SILU_SCALAR, Honest
 from benchmarks.redteam.regions import region
 from cudal1_compile.errors import LaunchError
-from cudal1_compile.judge.bench.session import DeviceSession, Entrant, _Final, _Region
+from cudal1_compile.judge.bench.lean_session import Entrant
+from cudal1_compile.judge.bench.session import DeviceSession, _Final, _Region
 from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import make_ahead
 from cudal1_compile.judge.inputs.sizes import counts_in_floats
@@ -25,7 +26,8 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.f32_accumulation import unrounded
 from cudal1_compile.judge.timing import contenders as contenders_module
 from cudal1_compile.judge.timing.clock import Clock, Contender
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timing, Verdict
+from cudal1_compile.judge.timing.floor import Floor
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
@@ -185,16 +187,17 @@ def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.Monk
 def test_a_candidate_that_reaches_the_case_suite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     program, codes = region("softmax"), [h.code for h in HONEST if h.region == "softmax"][:2]
-    quick, timing = session._quick, session._final_timing
+    time, timing = session._time, session._final_timing
 
-    def timed(program: Program, found: _Region, final: _Final) -> Timing | Rejected | None:
-        result = quick(program, found, final)
+    def timed(program: Program, found: _Region, final: _Final, budget_ms: float) -> Timing | Rejected | None:
+        result = time(program, found, final, budget_ms)
         _spoil(session)
         return result
 
-    monkeypatch.setattr(session, "_quick", timed)
-    verdict = session.judge(program, _entrant(program, codes[0]), seed=7)
-    assert isinstance(verdict, Rejected) and "held against" in verdict.reason
+    monkeypatch.setattr(session, "_time", timed)
+    for ask in (session.judge, session.quick):
+        verdict = ask(program, _entrant(program, codes[0]), 7)
+        assert isinstance(verdict, Rejected) and "held against" in verdict.reason
     guilty = _entrant(program, codes[0])
 
     def spoils(program: Program, found: _Region, finals: Mapping[int, _Final], seed: int) -> dict[int, Verdict]:
@@ -356,23 +359,64 @@ class _ScriptedClock(HostClock):
         ]
 
 
-def test_baselines_are_timed_together() -> None:
+class _Floor:
+    def us(self, program: Program) -> float:
+        return 8.0
+
+
+def test_baselines_are_timed_together_and_held_against_the_floor() -> None:
     clock = _ScriptedClock({"aten": 10.0, "inductor": 16.0})
     session = DeviceSession(HOST, cast(Clock, clock), Limits())
-    verdict = session.baselines(region("softmax"), seed=7)
-    assert isinstance(verdict, Accepted)
-    timing = verdict.proof.timing
-    assert timing is not None and clock.measured[-1] == ["inductor", "aten"]
+    session.floor = cast(Floor, _Floor())
+    alone, both = (session.baselines(region("softmax"), 7, inductor=i) for i in (False, True))
+    assert (
+        isinstance(alone, Accepted) and isinstance(both, Accepted) and clock.measured[-1] == ["aten", "inductor"]
+    )
+    found, timing = alone.proof.timing, both.proof.timing
+    assert found is not None and timing is not None
+    assert (found.aten_us, found.inductor_us, found.speedup, found.floor_share) == (10.0, None, 1.0, 0.8)
     assert (timing.aten_us, timing.inductor_us, timing.speedup, timing.final) == (10.0, 16.0, 1.6, True)
-    assert timing.lower_bound == pytest.approx(1.6)
-    session.clock = cast(Clock, _ScriptedClock({"aten": 10.0, "inductor": 16.0}, spread=1.3))
-    assert isinstance(session.baselines(region("softmax"), seed=7), Deferred)
+    assert timing.lower_bound == pytest.approx(1.6) and (timing.floor_us, timing.floor_share) == (8.0, 0.8)
+    session.clock = cast(Clock, _ScriptedClock({"aten": 10.0, "inductor": 16.0}, spread=1.9))
+    unsteady = session.baselines(region("softmax"), 7, inductor=True)
+    assert isinstance(unsteady, Accepted) and unsteady.proof.timing is not None
+    assert unsteady.proof.timing.lower_bound < 1.0 < unsteady.proof.timing.speedup
 
 
-def test_baselines_that_cannot_be_timed() -> None:
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
-    verdict = session.baselines(region("softmax"), seed=7)
-    assert verdict == Rejected("time", "Inductor has no CUDA graph of this region")
+def test_a_floor_that_an_unsteady_baseline_may_miss_is_not_reached() -> None:
+    session = DeviceSession(HOST, cast(Clock, _ScriptedClock({"aten": 8.2}, spread=1.1)), Limits(inductor=False))
+    session.floor = cast(Floor, _Floor())
+    verdict = session.baselines(region("softmax"), 7, inductor=False)
+    assert isinstance(verdict, Accepted) and verdict.proof.timing is not None
+    assert verdict.proof.timing.floor_share == pytest.approx(8.0 / (8.2 * 1.1))
+
+
+def test_candidates_are_timed_against_the_faster_baseline_that_is_known() -> None:
+    clock = _ScriptedClock({"aten": 20.0, "inductor": 16.0, "candidate": 10.0})
+    session = DeviceSession(HOST, cast(Clock, clock), Limits())
+    session.floor = cast(Floor, _Floor())
+    program = region("softmax")
+    right, other = [h.code for h in HONEST if h.region == "softmax"][:2]
+    first = session.quick(program, _entrant(program, right), 7)
+    assert isinstance(session.baselines(program, 7, inductor=True), Accepted)
+    second = session.quick(program, _entrant(program, other), 7)
+    assert isinstance(first, Timed) and isinstance(second, Timed)
+    assert first.timing is not None and second.timing is not None
+    assert (first.timing.speedup, first.timing.inductor_us, first.timing.final) == (2.0, None, False)
+    assert (second.timing.speedup, second.timing.aten_us, second.timing.inductor_us) == (1.6, 20.0, 16.0)
+    assert second.timing.upper_bound == pytest.approx(1.6)
+
+
+def test_what_is_grossly_wrong_is_not_timed() -> None:
+    session = DeviceSession(HOST, cast(Clock, _ScriptedClock({"aten": 9.0, "candidate": 1.0})), Limits())
+    program = region("softmax")
+    wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
+    grossly = next(h.code for h in HONEST if h.region == "softmax").replace("st(", "if (i % 3) st(")
+    verdict = session.quick(program, _entrant(program, grossly), 7)
+    assert isinstance(verdict, Rejected) and verdict.stage == "verify", verdict
+    # what only a case suite sees is timed, and its examination refuses it
+    assert isinstance(session.quick(program, _entrant(program, wrong), 7), Timed)
+    assert isinstance(session.judge(program, _entrant(program, wrong), 7), Rejected)
 
 
 LAZY = SILU_SCALAR.replace(
@@ -401,9 +445,8 @@ def test_all_calls_of_a_timed_graph_are_looked_at(code: str, monkeypatch: pytest
     assert "timed call" in verdict.reason
 
 
-def test_pointwise_regions_and_the_host_target_have_no_baselines_to_compare() -> None:
+def test_the_host_target_has_no_baselines_to_compare() -> None:
     with Judge(HOST) as judge:
-        assert "pointwise" in str(judge.baselines(region("silu")))
         assert "no clock" in str(judge.baselines(region("softmax")))
 
 

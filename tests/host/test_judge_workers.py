@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +16,7 @@ from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench.device import DeviceBench
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sandbox.device_lock import LockFiles, let_go
 from cudal1_compile.judge.sandbox.process import Worker
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
@@ -30,14 +33,19 @@ CRASHES = SILU_SCALAR.replace("float t =", "if (i == 0) *(volatile int*)8 = 1; f
 WRONG = SILU_SCALAR.replace("float t =", "float t = 0.5f +")
 
 
+REQUEST_S = 10.0
+
+
 @pytest.fixture()
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceBench]:
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[DeviceBench]:
     def built(program: Program, candidate: Candidate, *_: object, **__: object) -> Binary:
         return build(program, candidate, HOST)
 
     monkeypatch.setattr(device_bench, "build", built)
     host_load.functions()  # built here: a request's time is for the request
-    limits = Limits(workers=2, build_threads=2, request_s=10.0, inductor=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(device_bench, "_uuid", lambda _: "GPU-0")
+    limits = Limits(workers=2, build_threads=2, request_s=REQUEST_S, inductor=False)
     made = DeviceBench(HOST, limits, 0, partial(Worker, "tests.host_worker"))
     yield made
     made.close()
@@ -75,6 +83,20 @@ def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench
     assert bench.counts["worker restarts"] >= 3
     assert bench.isolation["dies_with_parent"]
     assert bench.spent_s["waited for the device"] > 0  # nothing was timed beside the kernel that hangs
+
+
+def test_what_another_judge_holds_up_beyond_a_limit_gets_its_verdict(bench: DeviceBench) -> None:
+    _judged(bench, _honest("silu")[:1])  # a worker is up
+    files = LockFiles("GPU-0")
+    descriptors = files.descriptors()
+    threading.Timer(1.2 * REQUEST_S, let_go, [descriptors]).start()  # its hung worker is killed then
+    for descriptor in descriptors:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (verdict,) = _judged(bench, _honest("silu")[:1])
+    assert isinstance(verdict, Accepted) and verdict.proof.timing is not None
+    assert bench.spent_s["waited for the device"] > 0
+    assert bench.counts["worker restarts"] == 0
+    files.close()
 
 
 def test_case_suites_are_made_beside_the_workers(bench: DeviceBench) -> None:

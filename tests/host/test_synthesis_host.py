@@ -106,13 +106,13 @@ def test_good_wins_wrong_is_refused_and_round_two_sees_what_was_measured(judge: 
 
 def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = Judge.submit
+    real = Judge.submit_quick
 
     def counting(self: Judge, tasks):  # type: ignore[no-untyped-def]
         asked.extend(text for _, text in tasks)
         return real(self, tasks)
 
-    monkeypatch.setattr(Judge, "submit", counting)
+    monkeypatch.setattr(Judge, "submit_quick", counting)
     commented = code().replace("float total", "// the sum\n    float total")
     store = Store.memory()
     outcome = synthesize(program(), scripted([code(), commented, code()]), judge, store, BUDGET)
@@ -178,7 +178,7 @@ def test_kill_in_the_middle_and_go_on(judge: Judge, tmp_path: Path) -> None:
     assert child.returncode == -signal.SIGKILL
     store = open_store(tmp_path)
     rows = store.attempts(fingerprint(program()), HOST.key)
-    assert sorted(a.stage for a in rows) == ["accepted", "deferred", "verify"]
+    assert sorted(a.stage for a in rows) == ["deferred", "timed", "verify"]
     generator = scripted([code(32)])
     outcome = synthesize(program(), generator, judge, store, BUDGET)
     assert outcome.entry is not None

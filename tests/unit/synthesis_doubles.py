@@ -1,9 +1,9 @@
 """Test doubles for synthesis: a generator that replies from a script, a judge that reads its verdict off a name.
 
-A kernel called `good_130` is right and 1.30 times as fast, `wrong_7` differs in an element, `slow_80` is right
-and slower, `unsure_1` is deferred, `lucky_150` loses in the long measurement, `fake_200` is refused there. Where a
-`vain_1` is judged, nothing of its region can be verified.
-aten runs every region 1.6 times as fast as Inductor.
+A kernel called `good_130` is right and 1.30 times as fast, `wrong_7` differs in an element at once, `slow_80` is
+right and slower, `unsure_1` is deferred, `lucky_150` loses in its examination, `fake_200` is refused there,
+`late_150` is deferred there. Where a `vain_1` is judged, nothing of its region can be verified.
+aten runs every region 1.6 times as fast as Inductor, at half of its floor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 import torch
 
-from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timing, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate, print_reply
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program.ir import Program
@@ -72,16 +72,18 @@ class ScriptedJudge:
     def __init__(self, target: Target = GPU) -> None:
         self.target = target
         self.judged: list[str] = []
-        self.measured: list[list[str]] = []
+        self.examined: list[str] = []
         self.expected: list[int] = []  # regions of each call
         self.before: Callable[[str], None] = lambda name: None
         self._urgent: list[_Job] = []
         self._waiting: list[_Job] = []
         self.why: str | None = None  # it cannot judge
-        self.compared = 0  # regions whose baselines were asked for
+        self.compared: list[
+            tuple[int, bool]
+        ] = []  # rows of the regions whose baselines were asked for; Inductor's?
         self.baseline: Verdict = Rejected("time", "no clock")
         if target.kind == "cuda":
-            timing = Timing(10.0, 10.0, 16.0, 1.6, 1.58, 70, final=True)
+            timing = Timing(10.0, 10.0, 16.0, 1.6, 1.58, 70, final=True, floor_us=5.0, floor_share=0.49)
             self.baseline = Accepted(Proof(target.key, "exact", (), 1, timing, None, (("torch", "test"),)))
 
     def expect(self, programs: Sequence[Program]) -> None:
@@ -90,21 +92,21 @@ class ScriptedJudge:
     def trouble(self) -> str | None:
         return self.why
 
-    # one thing after the other, each when it is waited for: finalists and baselines first
+    # one thing after the other, each when it is waited for: examinations and baselines first
 
-    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+    def submit_quick(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
         jobs: list[_Job] = [([Future()], lambda task=task: self.judge_tasks([task])) for task in tasks]  # type: ignore[misc]
         self._waiting += jobs
         return [future for (future,), _ in jobs]
 
-    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
-        futures: list[Future[Verdict]] = [Future() for _ in codes]
-        self._urgent.append((futures, lambda: self.finalists(program, codes)))
-        return futures
-
-    def submit_baselines(self, program: Program) -> Future[Verdict]:
+    def submit_exam(self, program: Program, code: str) -> Future[Verdict]:
         future: Future[Verdict] = Future()
-        self._urgent.append(([future], lambda: [self.baselines(program)]))
+        self._urgent.append(([future], lambda: [self.examine(program, code)]))
+        return future
+
+    def submit_baselines(self, program: Program, inductor: bool) -> Future[Verdict]:
+        future: Future[Verdict] = Future()
+        self._urgent.append(([future], lambda: [self.baselines(program, inductor)]))
         return future
 
     def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
@@ -122,13 +124,20 @@ class ScriptedJudge:
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return [self._judge(p, code) for p, code in tasks]
 
-    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
-        names = [_name(code) for code in codes]
-        self.measured.append(names)
-        return [self._final(name) for name in names]
+    def examine(self, program: Program, code: str) -> Verdict:
+        name = _name(code)
+        self.examined.append(name)
+        kind, value = name.split("_")
+        if kind == "fake":
+            return Rejected("verify", "replayed in a CUDA graph with new inputs: out0 differs")
+        if kind == "late":
+            return Deferred("the times vary too much")
+        if kind == "vain":
+            return Rejected("task", "out0 cannot be told from a constant")
+        return Accepted(self._proof(0.97 if kind == "lucky" else int(value) / 100))
 
-    def baselines(self, program: Program) -> Verdict:
-        self.compared += 1
+    def baselines(self, program: Program, inductor: bool) -> Verdict:
+        self.compared.append((program.axes[0].size, inductor))
         return self.baseline
 
     def _judge(self, program: Program, code: str) -> Verdict:
@@ -142,29 +151,20 @@ class ScriptedJudge:
         kind, value = name.split("_")
         if kind == "wrong":
             return Rejected("verify", f"out0 differs by {value}.0 at d0=3, d1=5")
-        if kind == "vain":
-            return Rejected("task", "out0 cannot be told from a constant")
         if kind == "unsure":
             return Deferred("the device is busy")
-        return Accepted(self._proof(int(value) / 100, final=False))
+        return Timed(*self._measured(1.5 if kind == "vain" else int(value) / 100, final=False))
 
-    def _final(self, name: str) -> Verdict:
-        kind, value = name.split("_")
-        if kind == "fake":
-            return Rejected("verify", "replayed in a CUDA graph with new inputs: out0 differs")
-        if kind == "late":
-            return Deferred("the times vary too much")
-        return Accepted(self._proof(0.97 if kind == "lucky" else int(value) / 100, final=True))
-
-    def _proof(self, value: float, final: bool) -> Proof:
+    def _proof(self, value: float) -> Proof:
         errors = (("normal", 0.1),)
         versions = (("torch", str(torch.__version__)),)
+        return Proof(self.target.key, "exact", errors, 1, *self._measured(value, final=True), versions)
+
+    def _measured(self, value: float, final: bool) -> tuple[Timing | None, HostCost | None]:
         if self.target.kind == "host":
-            cost = HostCost(1000.0 / value, 1000.0)
-            return Proof(self.target.key, "exact", errors, 1, None, cost, versions)
+            return None, HostCost(1000.0 / value, 1000.0)
         inductor = 10.0 * 1.1 if final else None
-        timing = Timing(10.0 / value, 10.0, inductor, value, value - 0.02, 30, final)
-        return Proof(self.target.key, "exact", errors, 1, timing, None, versions)
+        return Timing(10.0 / value, 10.0, inductor, value, value - 0.02, 30, final, value + 0.02), None
 
 
 def host_judge() -> ScriptedJudge:

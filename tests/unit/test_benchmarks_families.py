@@ -13,9 +13,10 @@ import torch
 from benchmarks.duel import Job, Row
 from benchmarks.families import FAMILIES, FamilyProgram, Measured, read_families, read_row, summarise
 from benchmarks.family_cut import all_cases, as_line
-from benchmarks.floor import HOPPER, Floor, flops
+from benchmarks.floor import HOPPER, Floor
 from benchmarks.regions import read_regions
 from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_compile.judge.timing.floor import flops
 from cudal1_fx_passes.program.canonical import canonicalise
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 
 import pytest
 import torch
 from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, measured, reply, tasks
 
-from benchmarks.redteam.honest import SILU_SCALAR
+from benchmarks.redteam.honest import SILU_SCALAR, SILU_VECTOR
 from benchmarks.redteam.regions import region
+from cudal1_cache.descriptors import try_lock
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import finals
 from cudal1_compile.judge.bench import worker as worker_module
@@ -18,8 +20,8 @@ from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.trial import TrialStopped
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
@@ -57,6 +59,31 @@ def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypa
     assert bench.counts["worker restarts"] == 1
     bench.close()
     assert not any(s.alive for s in scripts[:3])
+
+
+def test_a_worker_that_only_waited_for_another_process_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([DeviceTaken("others have it")]), Script([reply(RIGHT)]), Script([]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    assert judged(bench, tasks()[:1]) == [Deferred("others have it")]
+    assert judged(bench, tasks()[:1]) == [RIGHT]
+    assert bench.counts["worker restarts"] == 0
+    bench.close()
+
+
+def test_a_worker_that_waits_for_another_process_from_its_start_on_gives_up_no_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def waits(*_: object) -> wire.Message:
+        raise DeviceTaken("others have it")
+
+    scripts = [Script([]), Script([reply(RIGHT)]), Script([])]
+    monkeypatch.setattr(scripts[0], "ask", waits)
+    bench = make_bench(monkeypatch, scripts)
+    (verdict,) = judged(bench, tasks()[:1])
+    assert isinstance(verdict, Deferred) and "others have it" in verdict.reason
+    assert bench._worker_pool._read_only  # it is not where it may write that it would start
+    assert not scripts[1].asked
+    bench.close()
 
 
 def test_a_worker_that_died_says_nothing_where_a_known_good_kernel_fails_too(
@@ -106,9 +133,9 @@ def test_baselines_are_the_workers_to_measure(monkeypatch: pytest.MonkeyPatch) -
         Script([]),
     ]
     bench = make_bench(monkeypatch, scripts)
-    assert bench.submit_baselines(region("softmax"), 1).result(30.0) == measured(1.6)
-    assert isinstance(bench.submit_baselines(region("softmax"), 1).result(30.0), Rejected)
-    assert bench.submit_baselines(region("softmax"), 1).result(30.0) == measured(0.9)
+    assert bench.submit_baselines(region("softmax"), 1, inductor=True).result(30.0) == measured(1.6)
+    assert isinstance(bench.submit_baselines(region("softmax"), 1, inductor=True).result(30.0), Rejected)
+    assert bench.submit_baselines(region("softmax"), 1, inductor=True).result(30.0) == measured(0.9)
     assert scripts[0].asked == ["start", "baselines", "baselines"]
     bench.close()
 
@@ -120,20 +147,64 @@ def test_a_worker_answers_for_baselines(monkeypatch: pytest.MonkeyPatch) -> None
         spent_s: dict[str, float] = {}
         short_of_room = False
 
-        def baselines(self, program: Program, seed: int) -> Verdict:
-            asked.append((program, seed))
+        def baselines(self, program: Program, seed: int, inductor: bool) -> Verdict:
+            asked.append((program, seed, inductor))
             if len(asked) == 2:
                 raise TrialStopped("the device does not answer")
             return measured(1.6)
 
-    server = worker_module._Server({})
+    server = worker_module._Server({}, lambda message: None)
     monkeypatch.setattr(server, "_session", Session())
-    line = wire.encode(wire.baselines_request(region("softmax"), 7))
+    line = wire.encode(wire.baselines_request(region("softmax"), 7, inductor=True))
     reply, is_last = server.answer(line)
     assert wire.read_verdicts(wire.decode(reply)) == [measured(1.6)] and not is_last
-    assert asked == [(region("softmax"), 7)]
+    assert asked == [(region("softmax"), 7, True)]
     reply, is_last = server.answer(line)
     assert isinstance(wire.read_verdicts(wire.decode(reply))[0], Rejected) and is_last
+
+
+def timed(value: float) -> Timed:
+    return Timed(Timing(10.0 / value, 10.0, 12.0, value, value - 0.02, 30, final=False, upper_bound=value + 0.02))
+
+
+def test_an_examination_times_again_and_then_asks_every_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    script = Script([reply(timed(1.4)), reply(good), reply(measured(1.4))])
+    bench = make_bench(monkeypatch, [script, Script([])])
+    program = region("silu")
+    verdict = bench.submit_exam(program, parse_candidate(SILU_SCALAR, program), 1).result(30.0)
+    assert verdict == measured(1.4) and script.asked == ["start", "quick", "judge", "finalists"]
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([timed(1.0)], ["quick"]),
+        ([Rejected("verify", "out0 differs")], ["quick"]),
+        ([timed(1.4), Rejected("verify", "out0 differs")], ["quick", "judge"]),
+    ],
+)
+def test_an_examination_ends_with_what_cannot_win(
+    answers: list[Verdict], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script([reply(a) for a in answers])
+    bench = make_bench(monkeypatch, [script, Script([])])
+    program = region("silu")
+    verdict = bench.submit_exam(program, parse_candidate(SILU_SCALAR, program), 1).result(30.0)
+    assert verdict == answers[-1] and script.asked == ["start", *asked]
+    bench.close()
+
+
+def test_candidates_are_timed_by_the_worker_that_timed_their_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([reply(measured(1.6)), reply(timed(1.3)), reply(timed(1.2))]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    assert bench.submit_baselines(program, 1, inductor=False).result(30.0) == measured(1.6)
+    tasks = [(program, parse_candidate(code, program)) for code in (SILU_SCALAR, SILU_VECTOR)]
+    assert [f.result(30.0) for f in bench.submit_quick(tasks, 1)] == [timed(1.3), timed(1.2)]
+    assert scripts[0].asked == ["start", "baselines", "quick", "quick"]
+    bench.close()
 
 
 def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
@@ -349,11 +420,14 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     fault = "memcheck: Invalid __global__ read"
 
+    _, device = bench._worker_pool._lock_files.descriptors()
+
     def look(program: Program, candidate: Candidate, *_: object) -> CheckReport:
+        assert not try_lock(device, fcntl.LOCK_EX)  # and nobody takes times beside it
         return CheckReport(fault if candidate is faulty else None, ())
 
     monkeypatch.setattr(finals, "find_fault_on_device", look)
     assert finals_of(bench, program, [faulty, sound]) == [Rejected("verify", fault), measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
-    assert scripts[0].alive
+    assert scripts[0].alive and try_lock(device, fcntl.LOCK_EX)
     bench.close()

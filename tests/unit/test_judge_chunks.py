@@ -13,16 +13,18 @@ from judge_checks import CPU, SEED
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cudal1_compile.judge.checks.cases import ROUGHLY_WRONG
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.oracle import compare, f32_accumulation
 from cudal1_compile.judge.oracle.bounds import Bounded, is_double
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
 from cudal1_compile.judge.oracle.chunk_plan import chunk_plan
 from cudal1_compile.judge.oracle.chunk_program import Known, NoChunks, Target, chunk_of
-from cudal1_compile.judge.oracle.chunks import chunked
-from cudal1_compile.judge.oracle.compare import Expected, expect
+from cudal1_compile.judge.oracle.chunks import chunked, chunked_roughly
+from cudal1_compile.judge.oracle.compare import Expected, expect, measure, read
 from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation, widened
 from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.generate import FAMILIES, generate_task
@@ -313,6 +315,19 @@ def test_what_overflows_in_eager_is_right_by_chunks_as_well() -> None:
     (whole,) = expect(program, [x])
     for expected in (whole, part.expected):
         assert expected.want < 100.0 and expected.other is not None and expected.other == torch.inf
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rough_parts_are_near_the_native_reference(name: str) -> None:
+    program = program_of(name)
+    plan = chunk_plan(program, {}, oracle_bytes(program, {}) // 8)
+    inputs = make_inputs(program, "normal", SEED, CPU)
+    native = evaluate(program, inputs)
+    for part in chunked_roughly(program, inputs, {}, plan):
+        got, far = part.of(native[part.output]), part.of(native[part.output]).clone()
+        assert read(measure(got, part.expected), part.expected).wrong <= ROUGHLY_WRONG * got.numel()
+        far = ~far if far.dtype == torch.bool else far + 1000
+        assert read(measure(far, part.expected), part.expected).wrong == got.numel()
 
 
 class _Alive(TorchDispatchMode):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from cudal1_cache.descriptors import try_lock
 from cudal1_compile.judge.sandbox import device_lock as lock_module
 from cudal1_compile.judge.sandbox.device_lock import Descriptors, DeviceLock, LockFiles, let_go
 
@@ -54,9 +58,19 @@ class Other:
         return self.process.stdout.readline()
 
 
-@pytest.fixture()
-def files() -> LockFiles:
-    return LockFiles()
+@pytest.fixture(autouse=True)
+def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's processes find each other's locks."""
+    folder = tmp_path / "runtime"
+    folder.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(params=["", "GPU-0"])
+def files(request: pytest.FixtureRequest) -> LockFiles:
+    """Of one judge, and of all of the user's."""
+    return LockFiles(request.param)
 
 
 @contextmanager
@@ -183,9 +197,9 @@ def test_a_gate_that_is_shut_stays_so_until_work_gives_way(files: LockFiles) -> 
     with another.shared(), mine.shared():
         assert mine.shut() and not mine.shut()
         assert not another.shut()
-        assert not lock_module._try(gate, fcntl.LOCK_SH)
+        assert not try_lock(gate, fcntl.LOCK_SH)
         mine.give_way()
-        assert lock_module._try(gate, fcntl.LOCK_SH)
+        assert try_lock(gate, fcntl.LOCK_SH)
 
 
 def test_the_module_gives_way_for_the_process_only_while_it_is_inside(files: LockFiles) -> None:
@@ -205,3 +219,118 @@ def test_the_module_gives_way_for_the_process_only_while_it_is_inside(files: Loc
     count = len(synchronized)
     lock_module.give_way()
     assert len(synchronized) == count
+
+
+# several judges
+
+JUDGE = """
+import sys, time
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles
+device_lock = DeviceLock(LockFiles("GPU-0").descriptors())
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(100):
+    with device_lock.shared():
+        for _ in range(3):
+            time.sleep(0.0005)
+            device_lock.give_way()
+        with device_lock.alone():
+            begin = time.monotonic()
+            time.sleep(0.001)
+            print(begin, time.monotonic(), flush=True)
+"""
+
+
+def test_two_judges_that_want_the_device_all_the_time_take_turns() -> None:
+    command = [sys.executable, "-c", JUDGE]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    first, second = ([tuple(map(float, line.split())) for line in p.communicate()[0].splitlines()] for p in both)
+    assert len(first) == len(second) == 100
+    spans = sorted(first + second)
+    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    for one, other in ((first, second), (second, first)):
+        assert sum(begin < one[-1][0] for begin, _ in other) >= 33  # by the end of the other's hundred
+
+
+def test_judges_of_one_device_share_its_lock_by_uuid() -> None:
+    one, same, another = (LockFiles(device) for device in ("GPU-0", "GPU-0", "GPU-1"))
+    with DeviceLock(one.descriptors()).alone():
+        assert not _is_free(same) and _is_free(another)
+    assert _is_free(same)
+
+
+def test_the_files_are_this_users_alone_and_a_worker_cannot_write_to_them(runtime_folder: Path) -> None:
+    files = LockFiles("GPU-0")
+    folder = runtime_folder / "cudal1"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {p.name: p.stat().st_mode & 0o777 for p in folder.iterdir()} == {
+        "GPU-0.gate": 0o600,
+        "GPU-0.device": 0o600,
+    }
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(files.descriptors()[0], b"x")
+
+
+def _shared_by_others(folder: Path) -> None:
+    (folder / "cudal1").mkdir()
+    (folder / "cudal1").chmod(0o777)
+
+
+@pytest.mark.parametrize("spoil", [_shared_by_others, Path.rmdir], ids=["writable", "missing"])
+def test_without_a_runtime_folder_the_locks_lie_in_the_cache_and_without_both_each_judge_has_its_own(
+    spoil: Callable[[Path], None],
+    runtime_folder: Path,
+    cudal1_cache_dir: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spoil(runtime_folder)
+    with DeviceLock(LockFiles("GPU-0").descriptors()).alone():
+        assert not _is_free(LockFiles("GPU-0"))
+    assert (cudal1_cache_dir / "locks" / "GPU-0.gate").exists() and not caplog.records
+    (cudal1_cache_dir / "locks").chmod(0o777)
+    mine = LockFiles("GPU-0")
+    (said,) = caplog.records
+    assert "others may write to" in said.getMessage() and said.levelno == logging.WARNING
+    with DeviceLock(mine.descriptors()).alone():
+        assert _is_free(LockFiles("GPU-0")) and not _is_free(mine)
+
+
+def test_a_fork_of_the_users_keeps_nothing_of_what_its_parent_held() -> None:
+    parent = (
+        "import os, time\nfrom cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles\n"
+        "with DeviceLock(LockFiles('GPU-0').descriptors()).alone():\n"
+        "    pid = os.fork()\n"
+        "    if pid: print(pid, flush=True)\n"
+        "    time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        fork = int(process.stdout.readline())
+        try:
+            assert not _is_free(LockFiles("GPU-0"))
+            process.kill()
+            process.wait()
+            assert _is_free(LockFiles("GPU-0")) and Path(f"/proc/{fork}").exists()
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+def test_who_waits_says_so_and_when_it_is_over(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
+    told: list[bool] = []
+    mine.tell = told.append
+    with mine.shared(), mine.alone():
+        pass
+    assert told == []  # nobody else was there
+    with other(files, "time") as timing:
+        timing.line()
+        for _ in range(20):
+            with mine.alone():
+                time.sleep(0.001)
+        assert told and told == [True, False] * (len(told) // 2)

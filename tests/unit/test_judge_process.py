@@ -13,7 +13,7 @@ import pytest
 
 from cudal1_compile.judge.sandbox import landlock
 from cudal1_compile.judge.sandbox.isolation import worker_environment
-from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
 
 FAKE = """
 import json, os, socket, sys, time
@@ -40,6 +40,12 @@ for line in os.fdopen(requests, "rb"):
         case "connect": say({"refused": refused(lambda: socket.create_connection(message["to"], timeout=5))})
         case "signal": say({"refused": refused(lambda: os.kill(os.getppid(), 0))})
         case "hang": time.sleep(60)
+        case "wait":  # for others to leave the device
+            say({"waits": True})
+            time.sleep(message["seconds"])
+            say({"waits": False})
+            time.sleep(message["works"])
+            say({"got": message})
         case "die": os._exit(9)
         case "child":
             child = os.fork()
@@ -73,6 +79,24 @@ def test_a_hang_is_killed_at_the_deadline(worker: Worker) -> None:
     with pytest.raises(WorkerLost, match="in time"):
         worker.ask({"op": "hang"}, 0.3)
     assert time.monotonic() - begin < 5.0
+    assert not worker.alive
+
+
+def test_what_it_waits_for_others_on_the_device_is_not_its_own_time(worker: Worker) -> None:
+    worker.ask({"op": "echo"}, 20.0)
+    for _ in range(2):
+        assert worker.ask({"op": "wait", "seconds": 1.5, "works": 0.0}, 1.0)["got"]
+    with pytest.raises(WorkerLate, match="in time"):
+        worker.ask({"op": "wait", "seconds": 0.5, "works": 60.0}, 0.3)
+
+
+def test_who_waits_for_others_without_end_is_given_up_and_they_are_named(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.ask({"op": "echo"}, 20.0)
+    monkeypatch.setattr("cudal1_compile.judge.sandbox.process.DEVICE_S", 0.5)
+    with pytest.raises(DeviceTaken, match="other processes have had the device"):
+        worker.ask({"op": "wait", "seconds": 60.0, "works": 0.0}, 0.3)
     assert not worker.alive
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import platformdirs
@@ -20,6 +21,16 @@ def test_cache_dir_is_made_where_the_variable_says(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("CUDAL1_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     assert config.cache_dir() == tmp_path / "cudal1"
+
+
+def test_locks_lie_where_a_process_without_a_session_looks_too(
+    tmp_path: Path, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    usual = Path(f"/run/user/{os.getuid()}/cudal1")
+    assert config.lock_folders() == (usual, cudal1_cache_dir / "locks")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert config.lock_folders() == (tmp_path / "cudal1", cudal1_cache_dir / "locks")
 
 
 def test_debug_level(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge import versions
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, Reply, print_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.synthesis import (
@@ -66,7 +66,7 @@ def test_refuted_code_is_refused_before_it_is_judged_however_it_is_spelled() -> 
     assert last.stage == "verify" and "wrong result in a user's call: out0[3] is 7" in last.reason
 
 
-def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
+def test_the_fastest_that_is_proven_becomes_the_entry_with_its_proof() -> None:
     store = Store.memory()
     judge = ScriptedJudge()
     outcome = synthesize(
@@ -81,12 +81,13 @@ def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
     versions = json.loads(entry.versions_json)
     made_by = versions["generator"], versions["model"], versions["torch"]
     assert made_by == ("teacher", "scripted", torch.__version__)
-    assert judge.measured == [["good_130", "good_110"]]  # slow_80 cannot win and is not measured
-    assert (outcome.attempts, outcome.judged, outcome.proposed) == (4, 6, 4)
+    assert judge.examined == ["good_130"]  # good_110 is no better, and slow_80 cannot win
+    assert (outcome.attempts, outcome.judged, outcome.proposed) == (4, 5, 4)
     stored = {a.code.split("<<<")[0].split()[-1]: a for a in store.attempts(KEY, GPU.key)}
     assert stored["wrong_7"].stage == "verify"
     assert stored["wrong_7"].reason == "out0 differs by 7.0 at d0=3, d1=5"
-    assert stored["slow_80"].stage == "accepted" and stored["slow_80"].speedup == 0.8
+    assert stored["slow_80"].stage == "timed" and stored["slow_80"].speedup == 0.8
+    assert stored["good_110"].stage == "timed" and stored["good_130"].stage == "accepted"
     assert stored["good_130"].baseline_us == 10.0
     assert stored["good_130"].id == entry.attempt_id
     assert stored["good_130"].analysis == "analysis of good_130"
@@ -161,7 +162,7 @@ def test_nothing_faster_is_stored_as_unprofitable() -> None:
     assert isinstance(outcome.result, Unprofitable)
     entry = store.find_entry(KEY, GPU.key)
     assert entry is not None and entry.status == "unprofitable"
-    assert entry.reason == "3 candidates, 2 right, the best at 0.97 of the baseline"
+    assert entry.reason == "3 candidates, 2 timed, the best at 0.97 of the baseline"
     versions = json.loads(entry.versions_json)
     assert (versions["generator"], versions["rounds"], versions["seconds"]) == ("teacher:scripted", 1, 60)
 
@@ -182,7 +183,7 @@ def test_what_a_machine_refused_that_cannot_judge_waits() -> None:
     generator = ScriptedGenerator([["wrong_1", "slow_80"]])
     outcome = synthesize(program(), generator, broken, store, ONE_ROUND)
     assert outcome.result == Unfinished(broken.why) and store.find_entry(KEY, GPU.key) is None
-    assert {a.reason or a.stage for a in store.attempts(KEY, GPU.key)} == {broken.why, "accepted"}
+    assert {a.reason or a.stage for a in store.attempts(KEY, GPU.key)} == {broken.why, "timed"}
     judge = ScriptedJudge()
     assert isinstance(synthesize(program(), generator, judge, store, ONE_ROUND).result, Unprofitable)
     assert judge.judged == ["wrong_1"] and len(generator.calls) == 2  # the first round was no whole one
@@ -228,12 +229,11 @@ def test_none_right_names_the_stages() -> None:
     assert any(a.code == "no sections" and "lacks the sections" in a.reason for a in texts)
 
 
-def test_finalists_refused_by_the_long_look_make_room_for_the_next() -> None:
+def test_the_fastest_are_examined_until_one_passes() -> None:
     judge = ScriptedJudge()
     names = ["fake_200", "fake_210", "good_120", "good_105"]
-    budget = Budget(seconds=60, rounds=1, samples_per_round=4, finalists=2)
-    outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), budget)
-    assert judge.measured == [["fake_210", "fake_200"], ["good_120", "good_105"]]
+    outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), ONE_ROUND)
+    assert judge.examined == ["fake_210", "fake_200", "good_120"]
     assert outcome.entry is not None and "good_120" in outcome.entry.code
 
 
@@ -245,7 +245,7 @@ def test_deferred_is_never_unprofitable_and_is_judged_again_without_the_generato
     judge = ScriptedJudge()
     late = synthesize(program(64), ScriptedGenerator([["late_150"]]), judge, store, ONE_ROUND)
     assert late.result == Unfinished("the times vary too much")
-    assert judge.measured == [["late_150"]]
+    assert judge.examined == ["late_150"]
 
 
 def test_a_failing_judge_keeps_the_candidates_for_a_later_call(caplog: pytest.LogCaptureFixture) -> None:
@@ -364,7 +364,7 @@ def test_no_time_for_the_finalists_is_unfinished_and_not_unprofitable() -> None:
     budget = Budget(seconds=0.2, rounds=1, samples_per_round=1)
     first = synthesize(program(), ScriptedGenerator([["good_130"]]), slow, store, budget)
     assert isinstance(first.result, Unfinished)
-    assert slow.judged == ["good_130"] and slow.measured == []
+    assert slow.judged == ["good_130"] and slow.examined == []
     later = synthesize(program(), ScriptedGenerator([]), ScriptedJudge(), store, ONE_SAMPLE)
     assert later.entry is not None and later.proposed == 0
 
@@ -454,7 +454,7 @@ def test_a_region_that_cannot_be_verified_is_untried_after_one_round() -> None:
     assert isinstance(outcome.result, Unprofitable)
     assert outcome.result.entry.reason == "out0 cannot be told from a constant"
     assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
-    assert len(generator.calls) == 1 and judge.compared == 1
+    assert len(generator.calls) == 1 and judge.examined == ["vain_1"]
 
 
 def test_a_failing_store_costs_no_result(
@@ -519,7 +519,7 @@ def test_a_killed_process_goes_on_from_what_is_stored(tmp_path: Path) -> None:
     assert child.returncode == -signal.SIGKILL
     store = open_store(tmp_path)
     stages = [a.stage for a in store.attempts(KEY, GPU.key)]
-    assert sorted(stages) == ["accepted", "deferred", "deferred", "verify"]
+    assert sorted(stages) == ["deferred", "deferred", "timed", "verify"]
     judge = ScriptedJudge()
     generator = ScriptedGenerator([["good_150"]])
     budget = Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1)
@@ -543,22 +543,71 @@ def test_process_budget_grants_what_is_left() -> None:
 
 def test_the_verdicts_of_the_doubles_are_the_real_ones() -> None:
     verdict = ScriptedJudge().judge_tasks([(program(), kernel("good_130"))])[0]
-    assert isinstance(verdict, Accepted) and verdict.proof.speedup == 1.3
+    assert isinstance(verdict, Timed) and verdict.timing is not None and verdict.timing.speedup == 1.3
 
 
 def test_a_quick_measurement_never_wins() -> None:
     judge = ScriptedJudge()
-    [quick] = judge.judge_tasks([(program(), kernel("good_130"))])
-    [final] = judge.finalists(program(), [kernel("good_130")])
-    assert isinstance(quick, Accepted) and isinstance(final, Accepted)
-    assert not is_win(quick.proof)
-    assert is_win(final.proof)
+    final = judge.examine(program(), kernel("good_130"))
+    assert isinstance(final, Accepted) and final.proof.timing is not None and is_win(final.proof)
+    assert not is_win(replace(final.proof, timing=replace(final.proof.timing, final=False)))
+
+
+def test_what_is_only_timed_is_no_entry_and_no_baseline_is_skipped() -> None:
+    """Its speed is stored and shown to the generator; the entry waits for a proof."""
+    store, judge = Store.memory(), ScriptedJudge()
+    judge.examine = lambda program, code: Deferred("the device is busy")  # type: ignore[method-assign]
+    outcome = synthesize(program(), ScriptedGenerator([["good_150"]]), judge, store, ONE_SAMPLE)
+    assert outcome.result == Unfinished("the device is busy") and store.entries() == []
+    assert [(a.stage, a.speedup) for a in store.attempts(KEY, GPU.key)] == [("timed", 1.5)]
+
+
+def test_a_region_at_its_floor_costs_no_candidate() -> None:
+    store, judge, generator = Store.memory(), ScriptedJudge(), ScriptedGenerator([["good_130"]])
+    timing = Timing(10.0, 10.0, None, 1.0, 1.0, 70, final=True, floor_us=9.5, floor_share=0.93)
+    judge.baseline = Accepted(Proof(GPU.key, "exact", (), 1, timing))
+    outcome = synthesize(program(), generator, judge, store, ONE_ROUND)
+    assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.status == "at_floor"
+    assert outcome.result.entry.reason == "aten takes 10.0 us, 0.95 of the floor of 9.5 us"
+    assert generator.calls == [] and judge.compared == [(32, False)]
+    assert fallback.floor_share(outcome.result.entry) == 0.95
+
+
+def test_a_region_that_inductor_runs_at_its_floor_gives_its_candidates_up() -> None:
+    class Floor(ScriptedJudge):
+        def baselines(self, program: Program, inductor: bool) -> Verdict:
+            super().baselines(program, inductor)
+            timing = Timing(20.0, 20.0, None, 1.0, 1.0, 70, final=True, floor_us=9.5, floor_share=0.45)
+            if inductor:
+                timing = replace(timing, inductor_us=10.0, floor_share=0.93)
+            return Accepted(Proof(GPU.key, "exact", (), 1, timing))
+
+    judge, store = Floor(), Store.memory()
+    outcome = synthesize(program(), ScriptedGenerator([["good_130"]]), judge, store, ONE_ROUND)
+    assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.status == "at_floor"
+    assert judge.examined == [] and store.find_entry(KEY, GPU.key) == outcome.result.entry
+
+
+def test_regions_are_worked_on_by_what_they_may_gain_in_all_their_uses() -> None:
+    class Uneven(ScriptedJudge):
+        def baselines(self, program: Program, inductor: bool) -> Verdict:
+            super().baselines(program, inductor)
+            us = {16: 10.0, 32: 6.0, 64: 100.0}[program.axes[0].size]
+            floor_us = {16: 5.0, 32: 1.0, 64: 90.0}[program.axes[0].size]  # 5, 2 x 5, 10 us to gain
+            timing = Timing(us, us, 2 * us, 2.0, 1.9, 70, final=True, floor_us=floor_us, floor_share=0.5)
+            return Accepted(Proof(GPU.key, "exact", (), 1, timing))
+
+    generator = ScriptedGenerator([["good_120"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
+    programs = [program(n) for n in (16, 32, 64)]
+    synthesize_all(programs, generator, Uneven(), Store.memory(), budget, values=[9.0, 1.0, 2.0], counts=[1, 3, 1])
+    assert [p.split("d0=")[1].split()[0] for p in generator.prompts] == ["32", "64", "16"]
 
 
 def test_the_judge_is_told_first_which_regions_come_and_last_that_none_does() -> None:
     judge, generator = ScriptedJudge(), ScriptedGenerator([["good_130"]])
     synthesize_all([program(), program(64)], generator, judge, Store.memory(), Budget(rounds=1))
-    assert judge.expected == [2, 0]
+    assert judge.expected == [2, 2, 0]  # at first by value, then by what they may gain
 
 
 # an unprofitable entry tells what runs the region instead
@@ -567,7 +616,7 @@ def test_the_judge_is_told_first_which_regions_come_and_last_that_none_does() ->
 def test_unprofitable_holds_aten_against_inductor() -> None:
     store, judge = Store.memory(), ScriptedJudge()
     outcome = synthesize(program(), ScriptedGenerator([["slow_80"]]), judge, store, ONE_SAMPLE)
-    assert isinstance(outcome.result, Unprofitable) and judge.compared == 1
+    assert isinstance(outcome.result, Unprofitable) and judge.compared == [(32, False), (32, True)]
     entry = store.find_entry(KEY, GPU.key)
     assert entry is not None
     timing = measured(entry)
@@ -575,20 +624,13 @@ def test_unprofitable_holds_aten_against_inductor() -> None:
     assert (timing.aten_us, timing.inductor_us, timing.lower_bound) == (10.0, 16.0, 1.58)
     assert fallback.describe(entry) == "aten (aten 10.0 us, inductor 16.0 us: aten 1.60x, at least 1.58x)"
     assert why_outdated(entry, GPU) is None
-    assert entry.reason == "1 candidates, 1 right, the best at 0.80 of the baseline"
-
-
-@pytest.mark.parametrize("names", [["good_130"], ["unsure_1"], []])
-def test_baselines_are_compared_only_where_all_was_tried(names: list[str]) -> None:
-    judge = ScriptedJudge()
-    outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), ONE_SAMPLE)
-    assert not isinstance(outcome.result, Unprofitable) and judge.compared == 0
+    assert entry.reason == "1 candidates, 1 timed, the best at 0.80 of the baseline"
 
 
 def test_a_region_that_is_too_long_has_baselines() -> None:
     judge, store = ScriptedJudge(), Store.memory()
     outcome = synthesize(program(), ScriptedGenerator([[]], budget_tokens=1), judge, store, ONE_SAMPLE)
-    assert isinstance(outcome.result, Unprofitable) and judge.compared == 1
+    assert isinstance(outcome.result, Unprofitable) and len(judge.compared) == 2
     assert measured(outcome.result.entry) is not None and "tokens" in outcome.result.entry.reason
 
 
@@ -604,7 +646,7 @@ def test_baselines_that_cannot_be_compared_are_inductors() -> None:
 def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
     failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(judge: ScriptedJudge, program: Program) -> Verdict:
+    def compare(judge: ScriptedJudge, program: Program, inductor: bool) -> Verdict:
         if failure == "error":
             raise RuntimeError("the worker is gone")
         return Deferred("the device may be busy")
@@ -619,7 +661,8 @@ def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
     assert isinstance(outcome.result, Unfinished) and store.find_entry(KEY, GPU.key) is None
     judge = ScriptedJudge()
     assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, Unprofitable)
-    assert (len(generator.calls), judge.judged, judge.compared) == (1, [], 1)
+    assert (len(generator.calls), len(judge.compared)) == (1, 2)
+    assert judge.judged == (["slow_80"] if failure == "error" else [])  # it ended the first call before any reply
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from cudal1_compile.synthesis import (
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.progress import Asking, Event, MeasuringFinalists
+from cudal1_compile.synthesis.progress import Asking, Event, Examining
 from cudal1_fx_passes.program.canonical import fingerprint
 
 
@@ -47,7 +47,7 @@ class Run:
     def best_final(self, outcome: Outcome) -> float:
         """The best score of a region's candidates, 0 where none is right."""
         rows = self.store.attempts(outcome.fingerprint, GPU.key)
-        return max((a.speedup or 0.0 for a in rows if a.stage == "accepted"), default=0.0)
+        return max((a.speedup or 0.0 for a in rows if a.stage in ("accepted", "timed")), default=0.0)
 
 
 def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) -> None:
@@ -57,8 +57,9 @@ def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) ->
     won = [o for o in run.outcomes if isinstance(o.result, Won)]
     able = [o for o in run.outcomes if run.best_final(o) > 1.02]
     assert len(won) >= 40  # 26 where regions were worked on four or eight at a time
-    assert {o.fingerprint for o in able} <= {o.fingerprint for o in won}
-    assert run.generator.sampled_s < 0.15 * 143
+    # but what was timed in the last second may wait for its proof
+    assert len({o.fingerprint for o in able} - {o.fingerprint for o in won}) <= 1
+    assert run.generator.sampled_s < 0.2 * 143
     # the first round of all comes before the second of any
     first, second, *others = run.generator.asked
     assert first == [1000 - i for i in range(96)] and second == [1000 - i for i in range(96, 124)]
@@ -79,7 +80,7 @@ def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch:
 
 def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
     run = Run(clock, 40, Budget(seconds=12))
-    measured = [e.region for e in run.events if isinstance(e, MeasuringFinalists)]
+    measured = [e.region for e in run.events if isinstance(e, Examining)]
     assert measured == sorted(measured) and measured
     judged = {o.fingerprint for o in run.outcomes if o.judged}
     assert judged == {fingerprint(p) for p in run.programs[: len(judged)]}
@@ -110,7 +111,7 @@ def test_a_winner_is_improved_only_by_what_beats_it() -> None:
     generator = ScriptedGenerator([["good_120", "good_119"], ["good_121", "good_118"], ["good_140"]])
     budget = Budget(seconds=60, rounds=3, samples_per_round=2, prompts_per_round=1)
     outcome = synthesize(program(), generator, judge, store, budget)
-    assert judge.measured == [["good_120", "good_119"], ["good_140"]]
+    assert judge.examined == ["good_120", "good_140"]
     assert outcome.entry is not None and outcome.entry.speedup == 1.4
     assert store.find_entry(outcome.fingerprint, GPU.key) == outcome.entry
 
@@ -119,10 +120,10 @@ def test_what_lost_its_long_measurement_is_not_measured_again_by_a_later_call(cl
     judge, store = SlowJudge(clock), Store.memory()
     one = Budget(seconds=60, rounds=1, samples_per_round=1)
     first = synthesize(program(), ScriptedGenerator([["good_97"]]), judge, store, one)
-    assert isinstance(first.result, Unprofitable) and judge.measured == [["good_97"]]
+    assert isinstance(first.result, Unprofitable) and judge.examined == ["good_97"]
     two = replace(one, rounds=3, prompts_per_round=1)
     later = synthesize(program(), ScriptedGenerator([["good_90"], ["good_120"]]), judge, store, two)
-    assert judge.measured == [["good_97"], ["good_120"]]  # nor what is behind the faster baseline, known by then
+    assert judge.examined == ["good_97", "good_120"]  # nor what is behind the faster baseline, known by then
     assert isinstance(later.result, Won)
 
 
@@ -141,9 +142,9 @@ def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
     judge, store = SlowJudge(clock), Store.memory()
     names = ["good_70", "good_60", "good_50", "good_40", "good_30"]  # of Inductor; four times that of aten
     generator = ScriptedGenerator([names, ["good_97"], ["good_90"]])
-    budget = Budget(seconds=60, rounds=3, samples_per_round=5, prompts_per_round=1, finalists=2)
+    budget = Budget(seconds=60, rounds=3, samples_per_round=5, prompts_per_round=1)
     outcome = synthesize(program(), generator, judge, store, budget)
-    assert judge.measured == [["good_70", "good_60"], ["good_97"]]  # the rest cannot win, and that is known
+    assert judge.examined == ["good_97"]  # the rest cannot win, and that is known
     scores = {round(a.speedup or 0, 2) for a in store.attempts(outcome.fingerprint, GPU.key)}
     assert scores == {0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.97}
     assert isinstance(outcome.result, Unprofitable)
@@ -169,7 +170,7 @@ def test_a_busy_device_leaves_the_other_rounds_to_a_region() -> None:
     generator = ScriptedGenerator([["late_150"], ["good_160"]])
     budget = Budget(seconds=60, rounds=2, samples_per_round=1, prompts_per_round=1)
     outcome = synthesize(program(), generator, judge, Store.memory(), budget)
-    assert judge.measured == [["late_150"], ["good_160", "late_150"]]
+    assert judge.examined == ["late_150", "good_160"]
     assert outcome.entry is not None and "good_160" in outcome.entry.code
 
 

@@ -17,7 +17,7 @@ from cudal1_compile.synthesis.scheduler import HELD_UP_S
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
 
-FINALS_S = 1.0
+EXAM_S = 1.0
 
 
 class Building(ScriptedJudge):
@@ -29,19 +29,19 @@ class Building(ScriptedJudge):
         self.due_s: dict[str, float] = {}
         self.building: list[tuple[str, Future[Verdict], tuple[Program, str]]] = []
 
-    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+    def submit_quick(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
         return [self._submit(task) for task in tasks]
 
     def _submit(self, task: tuple[Program, str]) -> Future[Verdict]:
         name = next((n for n in self.seconds if n in task[1]), "")
         if not name or self.clock() >= self.due_s.setdefault(name, self.clock() + self.seconds[name]):
-            return super().submit([task])[0]
+            return super().submit_quick([task])[0]
         self.building.append((name, Future(), task))
         return self.building[-1][1]
 
-    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
-        self.clock.spend(FINALS_S)
-        return super().finalists(program, codes)
+    def examine(self, program: Program, code: str) -> Verdict:
+        self.clock.spend(EXAM_S)
+        return super().examine(program, code)
 
     def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
         if self._urgent or self._waiting:
@@ -61,12 +61,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_finalists_are_measured_without_a_slow_build_and_it_is_judged_when_it_is_there(clock: Clock) -> None:
+def test_the_fastest_is_examined_without_a_slow_build_and_that_is_when_it_is_there(clock: Clock) -> None:
     judge, begin = Building(clock, {"good_150": 2 * HELD_UP_S + 1}), clock()
     generator = ScriptedGenerator([["good_130", "good_150", "wrong_1"]])
     budget = Budget(seconds=60, rounds=1, samples_per_round=3)
     (outcome,) = synthesize_all([program()], generator, judge, Store.memory(), budget)
-    assert judge.measured == [["good_130"], ["good_150"]]
+    assert judge.examined == ["good_130", "good_150"]
     assert isinstance(outcome.result, Won) and outcome.result.entry.speedup == 1.5
     assert clock() - begin < 4 * HELD_UP_S
 
@@ -77,7 +77,7 @@ def test_a_slow_build_does_not_hold_up_the_next_round(clock: Clock) -> None:
     budget = Budget(seconds=40, rounds=2, samples_per_round=2, prompts_per_round=1)
     store, begin = Store.memory(), clock()
     (outcome,) = synthesize_all([program()], generator, judge, store, budget)
-    assert len(generator.calls) == 2 and judge.measured == [["good_130"], ["good_140"]]
+    assert len(generator.calls) == 2 and judge.examined == ["good_130", "good_140"]
     assert outcome.entry is not None and outcome.entry.speedup == 1.4
     assert clock() - begin < 40
     rows = store.attempts(fingerprint(program()), GPU.key)
@@ -102,7 +102,7 @@ def test_near_the_end_of_the_time_less_is_waited_for(clock: Clock) -> None:
     budget = Budget(seconds=0.9 * HELD_UP_S, rounds=1, samples_per_round=2)
     generator = ScriptedGenerator([["good_130", "good_150"]])
     (outcome,) = synthesize_all([program()], generator, judge, Store.memory(), budget)
-    assert isinstance(outcome.result, Won) and judge.measured == [["good_130"]]
+    assert isinstance(outcome.result, Won) and judge.examined == ["good_130"]
 
 
 def test_a_judge_whose_workers_start_slowly_is_waited_for(clock: Clock) -> None:
@@ -126,10 +126,7 @@ def test_what_the_judge_has_in_hand_at_the_end_of_the_time_is_stored(clock: Cloc
 
 
 class Halfway(ScriptedJudge):
-    """Gives its answers one at a time, and finalists come in two."""
-
-    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
-        return [future for code in codes for future in super(Halfway, self).submit_finalists(program, [code])]
+    """Gives its answers one at a time."""
 
     def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
         assert not any(f.done() for f in futures), "that is no wait"
@@ -137,8 +134,7 @@ class Halfway(ScriptedJudge):
 
 
 def test_what_has_come_already_is_not_waited_for() -> None:
-    """A region's finalists are taken together: those that are done would let every wait end at once."""
     judge, budget = Halfway(), Budget(seconds=60, rounds=1, samples_per_round=2)
-    generator = ScriptedGenerator([["good_130", "good_120"]])
+    generator = ScriptedGenerator([["fake_130", "good_120"]])
     (outcome,) = synthesize_all([program()], generator, judge, Store.memory(), budget)
-    assert isinstance(outcome.result, Won) and judge.measured == [["good_130"], ["good_120"]]
+    assert isinstance(outcome.result, Won) and judge.examined == ["fake_130", "good_120"]

@@ -1,14 +1,15 @@
 """Candidates on a GPU: builds in parallel child processes, everything else in killable worker processes.
 
-    submit -> builds, in this order -> workers, each with whole programs (judge) -> verdict
-    submit_finalists, submit_baselines -> any of the workers (finals.py) -> verdicts
+    submit_quick, submit -> builds, in this order -> workers, each with whole programs -> verdict
+    submit_exam, submit_finalists, submit_baselines -> any of the workers (finals.py) -> verdicts
     hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
     small regions' case suites made ahead by others (case_suite_file.py)
 
 All of it goes on side by side: what waits for what is said in jobs.py. The device lock (device_lock.py) lets
-case suites and trials run side by side, and times be taken alone. Where memory is short for several workers, there
-is one; what was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
+case suites and trials run side by side, and times be taken alone, whichever process judges on the device. Where
+memory is short for several workers, there is one; what was put off beside others, or did not end in time, is
+judged again alone. Restarts are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
 from cudal1_compile.judge.bench.finals import FinalsRunner, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
-from cudal1_compile.judge.bench.prefetch import COMPILERS, PATIENCE_S, SUITE_MAKERS, Prefetch
+from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
 from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
@@ -42,6 +43,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import fork_server, wire
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
 from cudal1_compile.judge.sandbox.builders import Builders
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate
@@ -80,7 +82,7 @@ class DeviceBench:
         self._fork_server = fork_server.take()
         spawn = partial(spawn, compiled=self._compiled, fork_server=self._fork_server)
         self._builders = Builders(limits.build_count)
-        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request)
+        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request, LockFiles(_uuid(index)))
         self._slots = Slots(*self._worker_pool.slots)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._suites = Prefetch(spawn, SUITE_MAKERS)
@@ -126,17 +128,28 @@ class DeviceBench:
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 5 and the quick timing, the first ones first."""
-        found = [CandidateTask(p, with_unrounded(p, c), seed) for p, c in tasks]
-        self._work.add(found)
-        if found:
-            self._prepare_suites(seed)
+        return self._add([CandidateTask(p, with_unrounded(p, c), seed) for p, c in tasks])
+
+    def submit_quick(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
+        """A launch on rough cases and the quick timing, the first ones first."""
+        return self._add([CandidateTask(p, [c], seed, is_quick=True) for p, c in tasks])
+
+    def _add(self, tasks: Sequence[CandidateTask]) -> list[Future[Verdict]]:
+        self._work.add(tasks)
+        if tasks:
+            if not tasks[0].is_quick:
+                self._prepare_suites(tasks[0].seed)
             self._wake(self._slots.first)
-        return [task.answer for task in found]
+        return [task.answer for task in tasks]
+
+    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]:
+        """All gates, for one that was timed. Timed, where a closer look at first shows that it cannot win."""
+        return self.submit_finalists(program, [candidate], seed, is_exam=True)[0]
 
     def submit_finalists(
-        self, program: Program, candidates: Sequence[Candidate], seed: int
+        self, program: Program, candidates: Sequence[Candidate], seed: int, is_exam: bool = False
     ) -> list[Future[Verdict]]:
-        """Gates 5 to 8 on fresh data, all candidates together."""
+        """Gates 5 to 8 on fresh data, all candidates together. is_exam: those before, first."""
         fresh = derive_seed(seed, "finalists")
         several = [with_unrounded(program, c) for c in candidates]
         heat = Heat(
@@ -148,20 +161,28 @@ class DeviceBench:
             seed,
             fresh,
             [Future() for _ in candidates],
+            is_exam,
         )
         self._send(None, partial(self._finals.run, heat))
         return list(heat.answers)
 
-    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
-        """aten as the candidate, Inductor as the baseline."""
+    def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]:
+        """aten as the candidate, Inductor as the baseline where it is asked for, once that is compiled ahead."""
         answer: Future[Verdict] = Future()
+        text = print_program(program)
 
         def compare(slot: Slot) -> Verdict:
-            self._prefetch.wait(program, PATIENCE_S)
-            request = wire.baselines_request(program, derive_seed(seed, "finalists"))
+            self._work.homes[text] = slot  # whose candidates are timed against them
+            request = wire.baselines_request(program, seed, inductor)
             return self._finals.ask(slot, request, self.limits.finalists_s).verdicts[0]
 
-        self._send(self._finals.homes.get(print_program(program)), partial(_answer, answer, compare))
+        def send(_: object = None) -> None:
+            self._send(self._work.homes.get(text), partial(_answer, answer, compare))
+
+        if inductor:
+            self._prefetch.then(program, send)
+        else:
+            send()
         return answer
 
     def close(self) -> None:
@@ -321,7 +342,8 @@ class DeviceBench:
         """Answers for one candidate. The one that the worker was sent meanwhile, if there is one."""
         ahead: list[CandidateTask] = []
         try:
-            self._give_suite(task)
+            if not task.is_quick:
+                self._give_suite(task)
             answer = self._try(slot, task, partial(self._next, slot, ahead))
         except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
             task.answer.set_exception(error)
@@ -343,9 +365,10 @@ class DeviceBench:
         if task is None:
             return None
         ahead.append(task)
-        if task.text not in self._suite_files and not self._suites.done(task.program):
-            return None
-        self._give_suite(task)
+        if not task.is_quick:
+            if task.text not in self._suite_files and not self._suites.done(task.program):
+                return None
+            self._give_suite(task)
         request = task.request(0)
         return None if isinstance(request, Rejected | Deferred) else request
 
@@ -357,6 +380,8 @@ class DeviceBench:
             if answer.again or not is_right(answer.verdicts[0]):
                 return replace(answer, verdicts=[of_unrounded(answer.verdicts[0])])
         answer = self._ask(slot, task.request(len(unrounded)), following)
+        if task.is_quick:
+            return answer
         return replace(answer, verdicts=[ruled(program, candidate, answer.verdicts[0])])
 
     def _ask(
@@ -403,6 +428,11 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
+
+
+def _uuid(index: int) -> str:
+    """Of a device; empty where this process has none, and no worker will start."""
+    return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
 
 
 def _is_no_answer(build: Future[Built]) -> bool:

@@ -1,6 +1,7 @@
 """Finalists on a device: each program's built, checked and measured together.
 
-    Heat(program, candidates, builds, reports) -> unrounded forms -> host's memory check, worker's measurement
+    Heat(program, candidates, builds, reports) -> of an exam a closer timing, unrounded forms, the judge's trial
+    -> unrounded forms -> host's memory check, worker's measurement
     -> above SECOND_LOOK once more in a process that never saw the program
 
 A slot measures a program's, in its thread, while the others judge candidates or have finalists of their own:
@@ -20,7 +21,7 @@ from functools import partial
 
 import torch
 
-from cudal1_compile.judge.bench.jobs import MAX_HOMES, Built, Work
+from cudal1_compile.judge.bench.jobs import Built, Work
 from cudal1_compile.judge.bench.prefetch import PATIENCE_S, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
 from cudal1_compile.judge.bench.worker_pool import Slot, SlotAnswer, WorkerPool
@@ -31,11 +32,10 @@ from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.timing.speedup import SECOND_LOOK, agree
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed, Verdict
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.text import print_program
 
 Entrants = dict[int, tuple[Candidate, Binary]]  # by their place in the heat
 Verdicts = dict[int, Verdict]
@@ -53,6 +53,7 @@ class Heat:
     unrounded_seed: int  # as candidates are judged with
     seed: int
     answers: Sequence[Future[Verdict]]
+    is_exam: bool = False  # nothing is proven of them yet
     verdicts: Verdicts = field(default_factory=dict)
     wanted: Sequence[int] = ()  # places of those that nobody cancelled
 
@@ -82,8 +83,6 @@ class FinalsRunner:
         limits: Limits,
     ) -> None:
         """send: a job to a slot. baselines: compiled ahead."""
-        # who measured a program last, and so has its case suite and its baselines
-        self.homes: dict[str, Slot] = {}
         self._worker_pool, self._slots, self._work, self._send = pool, slots, work, send
         self._baselines, self._limits = baselines, limits
 
@@ -94,9 +93,6 @@ class FinalsRunner:
             for report in heat.reports:
                 report.cancel()
             return
-        if len(self.homes) > MAX_HOMES:
-            self.homes.clear()
-        self.homes[print_program(heat.program)] = slot
         _conclude(heat, partial(self._first_look, heat, slot))
 
     def ask(self, slot: Slot, request: wire.Message, limit_s: float) -> SlotAnswer:
@@ -113,7 +109,13 @@ class FinalsRunner:
 
     def _first_look(self, heat: Heat, slot: Slot) -> bool:
         """Whether the verdicts stand; otherwise another slot comes to them."""
+        if heat.is_exam:
+            self._time_closer(heat, slot)
         self._ask_unrounded(heat, slot)
+        if heat.is_exam:
+            self._try(heat, slot)
+        for i in heat.verdicts:
+            heat.reports[i].cancel()
         self._measure(heat, slot)
         if not heat.doubted():
             return True
@@ -123,9 +125,27 @@ class FinalsRunner:
         self._send(stranger, lambda other: _conclude(heat, partial(self._second_look, heat, other)))
         return False
 
+    def _time_closer(self, heat: Heat, slot: Slot) -> None:
+        """Those that cannot win after all are not worth a proof."""
+        for i, (candidate, binary) in heat.ready().items():
+            request = wire.quick_request(heat.program, candidate, binary, heat.unrounded_seed, long=True)
+            (verdict,) = self.ask(slot, request, self._limits.request_s).verdicts
+            if not (isinstance(verdict, Timed) and verdict.timing is not None and verdict.timing.speedup > 1.0):
+                heat.verdicts[i] = verdict
+
+    def _try(self, heat: Heat, slot: Slot) -> None:
+        """Gates 3 to 5, before those of finalists."""
+        for i, (candidate, binary) in heat.ready().items():
+            request = wire.judge_request(heat.program, candidate, binary, heat.unrounded_seed, timed=False)
+            verdict = ruled(heat.program, candidate, self.ask(slot, request, self._limits.request_s).verdicts[0])
+            if not is_right(verdict):
+                heat.verdicts[i] = verdict
+
     def _ask_unrounded(self, heat: Heat, slot: Slot) -> None:
         """Refuses candidates that are not right without their roundings."""
         for i, (candidate, build) in heat.unrounded.items():
+            if i in heat.verdicts:
+                continue
             verdict: Verdict | Binary = build.result()
             if isinstance(verdict, Binary):
                 request = wire.judge_request(heat.program, candidate, verdict, heat.unrounded_seed, timed=True)
@@ -158,7 +178,7 @@ class FinalsRunner:
             return report
         begin = time.monotonic()
         seconds = self._limits.sanitizer_s
-        with self._work.alone(slot):
+        with self._work.alone(slot), self._worker_pool.device():
             found = find_fault_on_device(heat.program, *entrant, heat.seed, self._worker_pool.index, seconds)
         self._worker_pool.add("compute-sanitizer", time.monotonic() - begin)
         return found

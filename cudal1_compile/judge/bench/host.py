@@ -1,7 +1,8 @@
 """The judge's work on the host target: legality, correctness and a declared cost; never a time.
 
-    case suite (cached) -> check build, one case: rules of the machine and the cost -> plain build, every case
-                  -> cost below that of the region run one operation at a time, or refused
+    quick:     rough suite -> check build, one case: rules of the machine and the cost -> Timed
+    otherwise: case suite (cached) -> check build, one case: the same -> plain build, every case
+    -> cost below that of the region run one operation at a time, or refused
 
 Every run happens in a child process of its own (runtime.hostrun), so that hangs and crashes cost a candidate
 only itself; candidates are tried in parallel threads, finalists and candidates side by side, finalists first.
@@ -24,6 +25,7 @@ from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.bench.canary import Canary, sing_on_host
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.checks.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
@@ -32,7 +34,7 @@ from cudal1_compile.judge.inputs.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
-from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timed, Verdict
 from cudal1_compile.kernel.candidate import Candidate, CandidateError
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
@@ -133,6 +135,24 @@ class HostBench:
             self._later(self._rest, partial(self._try_exact, p, c, seed, seed, thorough=False)) for p, c in tasks
         ]
 
+    def submit_quick(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
+        """The cost of each candidate, and whether it breaks a rule."""
+        return [
+            self._later(self._rest, partial(self._guarded, self._cost_roughly, p, c, derive_seed(seed, "quick")))
+            for p, c in tasks
+        ]
+
+    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]:
+        """What `submit` and then `submit_finalists` ask."""
+
+        def examine() -> Verdict:
+            found = self._try_exact(program, candidate, seed, seed, thorough=False)
+            if not isinstance(found, Accepted):
+                return found
+            return self._try_exact(program, candidate, seed, derive_seed(seed, "finalists"), thorough=True)
+
+        return self._later(self._urgent, examine)
+
     def submit_finalists(
         self, program: Program, candidates: Sequence[Candidate], seed: int
     ) -> list[Future[Verdict]]:
@@ -143,7 +163,7 @@ class HostBench:
             for c in candidates
         ]
 
-    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
+    def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]:
         return self._later(self._urgent, lambda: Rejected("time", "the host target has no clock"))
 
     def trouble(self) -> str | None:
@@ -191,8 +211,11 @@ class HostBench:
         return ruled(program, own, self._try(program, own, seed, thorough))
 
     def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
+        return self._guarded(self._trials, program, candidate, seed, thorough)
+
+    def _guarded(self, work: Callable[..., Verdict], *args: object) -> Verdict:
         try:
-            return self._trials(program, candidate, seed, thorough)
+            return work(*args)
         except TrialStopped as stopped:
             return Rejected("verify", str(stopped))
         except BuildError as error:
@@ -206,6 +229,18 @@ class HostBench:
         except RuntimeError as error:  # of torch, in the case suite: other regions' candidates go on
             log.error("the judge failed: %s", error)
             return Deferred(f"the judge failed: {error}")
+
+    def _cost_roughly(self, program: Program, candidate: Candidate, seed: int) -> Verdict:
+        checked = self._image(program, candidate, check=True)
+        suite = self._suite(program, seed, rough=True)
+        if not isinstance(suite, CaseSuite):
+            return Deferred(suite.reason)
+        checker = _IsolatedRunner(program, candidate, checked, self.limits.host_s, False, self._count)
+        found = Trial(replace(suite, cases=suite.cases[:1]), candidate, checker, CPU).verify(repeats=0)
+        if isinstance(found, Wrong):
+            return Rejected("verify", found.reason)
+        cost = HostCost(float(checker.cost), float(baseline_cost(program)))
+        return _too_costly(cost) or Timed(host_cost=cost)
 
     def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         checked = self._image(program, candidate, check=True)
@@ -228,12 +263,8 @@ class HostBench:
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         cost = HostCost(float(checker.cost), float(baseline_cost(program)))
-        if cost.candidate >= cost.baseline:
-            return Rejected(
-                "time",
-                f"cost {cost.candidate:.0f} is not below {cost.baseline:.0f}, the cost of one operation at a time "
-                f"(ratio {cost.cost_ratio:.2f})",
-            )
+        if (refused := _too_costly(cost)) is not None:
+            return refused
         versions = (("torch", str(torch.__version__)),)
         label = numerics_of(program, candidate.code)
         return Accepted(Proof(self.target.key, label, found.errors, suite.seed, None, cost, versions))
@@ -242,7 +273,7 @@ class HostBench:
         with self._budget.grant(print_program(program), hostbuild.COMPILE_LIMIT_S) as limit_s:
             return build(program, candidate, self.target, check, limit_s=limit_s).image
 
-    def _suite(self, program: Program, seed: int) -> CaseSuite | Unverifiable | NoRoom:
+    def _suite(self, program: Program, seed: int, rough: bool = False) -> CaseSuite | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:
             return NoRoom(f"{tensor_elements(program)} elements are too many for the host target")
         key = (print_program(program), seed)
@@ -250,12 +281,25 @@ class HostBench:
             found = self._suites.get(key)
             if found is None:
                 room = min(self.limits.memory_bytes, ROOM_BYTES)
-                found = prepare_suite(program, seed, CPU, room, self.limits.distributions or None)
+                if rough:
+                    found = rough_suite(program, seed, CPU, room)
+                else:
+                    found = prepare_suite(program, seed, CPU, room, self.limits.distributions or None)
                 self._suites[key] = found
                 while len(self._suites) > MAX_REGIONS:
                     self._suites.popitem(last=False)
             self._suites.move_to_end(key)
         return found
+
+
+def _too_costly(cost: HostCost) -> Rejected | None:
+    if cost.candidate < cost.baseline:
+        return None
+    return Rejected(
+        "time",
+        f"cost {cost.candidate:.0f} is not below {cost.baseline:.0f}, the cost of one operation at a time "
+        f"(ratio {cost.cost_ratio:.2f})",
+    )
 
 
 def _legality_cases(suite: CaseSuite) -> tuple[Case, ...]:

@@ -47,6 +47,7 @@ class CandidateTask:
     program: Program
     candidates: Sequence[Candidate]  # the last one is the candidate, others must be right first
     seed: int
+    is_quick: bool = False  # timed before anything is proven
     answer: Future[Verdict] = field(default_factory=Future)
     builds: Sequence[Future[Built]] = ()  # of all candidates, once they have begun
     suite: str | None = None  # a file that may hold the program's; empty: there is none
@@ -69,9 +70,11 @@ class CandidateTask:
         if not isinstance(binary, Binary):
             return binary
         if i not in self._requests:
-            self._requests[i] = wire.judge_request(
-                self.program, self.candidates[i], binary, self.seed, timed=True, suite=self.suite or ""
-            )
+            what = self.program, self.candidates[i], binary, self.seed
+            if self.is_quick:
+                self._requests[i] = wire.quick_request(*what)
+            else:
+                self._requests[i] = wire.judge_request(*what, timed=True, suite=self.suite or "")
         return self._requests[i]
 
 

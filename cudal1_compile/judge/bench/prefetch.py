@@ -61,6 +61,14 @@ class Prefetch:
         except TimeoutError:
             return {}
 
+    def then(self, program: Program, go_on: Callable[[object], None]) -> None:
+        """Once it is made; at once where it was not asked for, or has not begun when it is given up."""
+        future = self._asked.get(print_program(program))
+        if future is None:
+            go_on(None)
+        else:
+            future.add_done_callback(go_on)
+
     def done(self, program: Program) -> bool:
         """Whether nothing is to be waited for."""
         future = self._asked.get(print_program(program))

@@ -1,9 +1,10 @@
 """The judge's work on one GPU, within the worker process: verify, time, measure finalists together.
 
-    judge:     case suite (cached) -> trial -> quick timing against aten
+    baselines: aten, and Inductor where it is asked for, timed together and held against the physical floor
+    quick:     a rough suite (rough.py) -> one launch a case -> timed against the faster baseline that is known
+    judge:     case suite (cached) -> trial -> quick timing against aten, where that is asked for
     finalists: fresh case suite -> trial with repeats -> replays of a CUDA graph with new inputs
                -> aten, Inductor and all candidates timed together
-    baselines: aten and Inductor timed together, for a region that no candidate won
 
 A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
 on one stream that is not the default one. Builds happen in the parent; this module gets binaries. Other processes
@@ -27,11 +28,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.judge.bench.lean_session import BASELINE_MS, QUICK_ROUNDS, UNSTEADY, Entrant, LeanSession
+from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import read_suite
 from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_compile.judge.checks.guarded_memory import POISONS
+from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.checks.redzones import Redzones
+from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.trial import Trial, Wrong, observe, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -47,11 +52,10 @@ from cudal1_compile.judge.timing.contenders import (
     candidate_contender,
     inductor_contender,
 )
+from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.timing.least_bytes import least_bytes
-from cudal1_compile.judge.timing.speedup import Speedup, compare_times
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
-from cudal1_compile.kernel.candidate import Candidate, CandidateError
-from cudal1_compile.runtime.build import Binary
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
+from cudal1_compile.kernel.candidate import CandidateError
 from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Program
@@ -61,17 +65,7 @@ log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
 REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
-UNSTEADY = "the times vary too much between buckets; the device may be busy"
-QUICK_ROUNDS = 3  # at least; nobody else uses the device meanwhile, and a hint needs no more
-QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
-
-
-@dataclass(frozen=True, slots=True)
-class Entrant:
-    """A candidate with its binary."""
-
-    candidate: Candidate
-    binary: Binary
+MEMORY_SHARE = 0.9  # of the device's memory, whatever is free of it
 
 
 @dataclass(slots=True)
@@ -87,6 +81,7 @@ class _Region:
     tried_aten: bool = False
     inductor: BaselineContender | None = None
     tried_inductor: bool = False
+    known: Timing | None = None  # of the baselines, once they were timed
 
     @property
     def size_bytes(self) -> int:
@@ -125,8 +120,7 @@ def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = No
     device_lock = device_lock or DeviceLock.private()
     with device_lock.shared():  # a context comes up, and nobody takes times meanwhile
         torch.cuda.set_device(device)
-        _, total_bytes = torch.cuda.mem_get_info(device)
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limits.worker_bytes / total_bytes), device)
+        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE, device)
         target = detect_target(device)
         return DeviceSession(target, Clock(device, target.l2_bytes, device_lock), limits)
 
@@ -139,6 +133,8 @@ class DeviceSession:
         self.clock = clock
         self.device = clock.device
         self.limits = limits
+        self.floor = Floor(clock)
+        self._lean = LeanSession(target, clock, limits, self.floor, self._make_room)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
@@ -153,24 +149,39 @@ class DeviceSession:
 
         suite: a file that may hold the region's case suite.
         """
+        if is_lean(program):
+            return self._guarded(1, lambda: [self._lean.judge(program, entrant, seed, timed)])[0]
         (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, suite)])
         return verdict
 
     def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
         """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped."""
-        return self._guarded(
-            len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
-        )
+        seed = derive_seed(seed, "finalists")
+        if is_lean(program):
+            return self._guarded(len(entrants), lambda: self._lean.finalists(program, entrants, seed))
+        return self._guarded(len(entrants), lambda: self._finalists(program, entrants, seed))
 
-    def baselines(self, program: Program, seed: int) -> Verdict:
-        """aten as the candidate, Inductor as the baseline. Raises TrialStopped."""
-        seed = derive_seed(seed, "finalists")  # what was compiled for finalists is used again
-        (verdict,) = self._guarded(1, lambda: [self._baselines(program, seed)])
+    def quick(self, program: Program, entrant: Entrant, seed: int, long: bool = False) -> Verdict:
+        """Timed, or refused for what is grossly wrong. Raises TrialStopped.
+
+        long: for a closer bound, as long as finalists are timed.
+        """
+        seed = derive_seed(seed, "quick")
+        quick = self._lean.quick if is_lean(program) else self._quick
+        (verdict,) = self._guarded(1, lambda: [quick(program, entrant, seed, long)])
+        return verdict
+
+    def baselines(self, program: Program, seed: int, inductor: bool) -> Verdict:
+        """aten as the candidate, Inductor as the baseline where it is asked for. Raises TrialStopped."""
+        seed = derive_seed(seed, "quick")
+        baselines = self._lean.baselines if is_lean(program) else self._baselines
+        (verdict,) = self._guarded(1, lambda: [baselines(program, seed, inductor)])
         return verdict
 
     def clear(self) -> None:
         """Gives the device's memory back; what is made once for a region is made again when it is needed."""
         self._regions.clear()
+        self._lean.clear()
         self._redzones = self._intact_last = None
         self._checksums.clear()
         torch.cuda.empty_cache()
@@ -201,7 +212,10 @@ class DeviceSession:
 
     # regions
 
-    def _region(self, program: Program, seed: int, ahead: str = "") -> _Region | Deferred | Rejected:
+    def _region(
+        self, program: Program, seed: int, ahead: str = "", rough: bool = False
+    ) -> _Region | Deferred | Rejected:
+        """rough: held against the native reference alone."""
         key = (print_program(program), seed)
         found = self._regions.get(key)
         if isinstance(found, _Region) and found is not self._intact_last and not self._intact(found):
@@ -209,9 +223,11 @@ class DeviceSession:
         if found is None:
             room = self._room()
             with self._counted("case suite"):
-                suite = self._suite_ahead(program, ahead) or prepare_suite(
-                    program, seed, self.device, room, self.limits.distributions or None
-                )
+                suite: CaseSuite | Unverifiable | NoRoom | None = self._suite_ahead(program, ahead)
+                if rough:
+                    suite = rough_suite(program, seed, self.device, room)
+                elif suite is None:
+                    suite = prepare_suite(program, seed, self.device, room, self.limits.distributions or None)
                 if isinstance(suite, NoRoom):
                     self.short_of_room = room < self.limits.memory_bytes
                     return Deferred(suite.reason)
@@ -249,6 +265,14 @@ class DeviceSession:
         self._intact_last = region if found else None
         return found
 
+    def _make_room(self, need_bytes: int) -> bool:
+        """For a lean region: gives up what other regions hold. Whether so much is free then."""
+        self._intact_last = None
+        if self.clock.free_bytes() < need_bytes:
+            self.clear()
+        self.short_of_room = self.clock.free_bytes() < need_bytes
+        return not self.short_of_room
+
     def _evict(self) -> None:
         def held_bytes() -> int:
             return sum(r.size_bytes for r in self._regions.values() if isinstance(r, _Region))
@@ -277,23 +301,21 @@ class DeviceSession:
                 region.inductor = inductor_contender(program, region.timing_inputs(), calls, self.clock)
         return region.inductor
 
-    def _baselines(self, program: Program, seed: int) -> Verdict:
-        region = self._region(program, seed)
+    def _baselines(self, program: Program, seed: int, with_inductor: bool) -> Verdict:
+        region = self._region(program, seed, rough=True)
         if not isinstance(region, _Region):
             return region
         aten = self._aten(program, region)
-        inductor = self._inductor(program, region, aten.contender.calls) if aten is not None else None
-        if aten is None or inductor is None:
-            return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
-        contenders = [inductor.contender, aten.contender]
+        if aten is None:
+            return Rejected("time", "aten has no CUDA graph of this region")
+        inductor = self._inductor(program, region, aten.contender.calls) if with_inductor else None
+        contenders = [aten.contender] if inductor is None else [aten.contender, inductor.contender]
         with self._counted("baselines"), self.clock.device_lock.alone():
-            rounds = self.clock.rounds_for(contenders, self.limits.final_ms * len(contenders), self._rng)
-            inductor_us, aten_us = self.clock.measure(contenders, rounds, self._rng)
-        found = compare_times(inductor_us, aten_us)
-        if not isinstance(found, Speedup):
-            return Deferred(UNSTEADY)
-        us = found.candidate_us
-        timing = Timing(us, us, found.baseline_us, found.value, found.lower_bound, found.rounds, final=True)
+            floor_us = self.floor.us(program)
+            rounds = self.clock.rounds_for(contenders, BASELINE_MS * len(contenders), self._rng)
+            aten_us, *others = self.clock.measure(contenders, rounds, self._rng)
+        timing = of_baselines(aten_us, others[0] if others else None, floor_us)
+        region.known = timing
         return Accepted(Proof(self.target.key, "exact", (), seed, timing, None, self.versions))
 
     # one candidate
@@ -310,13 +332,40 @@ class DeviceSession:
         if isinstance(found, Rejected):
             return found
         try:
-            timing = self._quick(program, region, found) if timed else None
+            timing = self._time(program, region, found, self.limits.quick_ms) if timed else None
         finally:
             with self._counted("load"):
                 found.kernel.close()
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
 
+    def _quick(self, program: Program, entrant: Entrant, seed: int, long: bool) -> Verdict:
+        region = self._region(program, seed, rough=True)
+        if not isinstance(region, _Region):
+            return region
+        timing = self._try_roughly(
+            program, region, entrant, self.limits.final_ms if long else self.limits.quick_ms
+        )
+        untouched = self._untouched(region)
+        if isinstance(timing, Rejected):
+            return timing
+        if not untouched:
+            return Rejected("verify", REACHED)
+        return Timed(timing) if timing else Deferred("the aten baseline cannot be captured in a CUDA graph")
+
+    def _try_roughly(
+        self, program: Program, region: _Region, entrant: Entrant, budget_ms: float
+    ) -> Timing | Rejected | None:
+        found = self._trial(program, region, entrant, repeats=0)
+        if isinstance(found, Rejected):
+            return found
+        try:
+            return self._time(program, region, found, budget_ms)
+        finally:
+            with self._counted("load"):
+                found.kernel.close()
+
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
+        """repeats: 0 for a rough suite, which is the same for all candidates."""
         try:
             with self._counted("load"):
                 kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
@@ -328,7 +377,7 @@ class DeviceSession:
         self._intact_last = None
         try:
             with self._counted("trial"):
-                suite = region.suite.of(entrant.candidate)
+                suite = region.suite.of(entrant.candidate) if repeats else region.suite
                 self._checksums.append(Checksum(suite.beside(region.suite)))
                 trial = Trial(suite, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.redzones.take)
                 found = trial.verify(repeats)
@@ -346,27 +395,29 @@ class DeviceSession:
         label = numerics_of(final.trial.suite.program, final.trial.candidate.code)
         return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
 
-    def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
+    def _time(
+        self, program: Program, region: _Region, final: _Final, budget_ms: float
+    ) -> Timing | Rejected | None:
+        """Against the faster baseline that is known; None where aten has no graph."""
         aten = self._aten(program, region)
         if aten is None:
             return None
+        known = region.known
+        is_inductors = known is not None and known.inductor_us is not None and known.inductor_us < known.aten_us
+        baseline = region.inductor if is_inductors and region.inductor is not None else aten
         with self._counted("capture"):
             contender = candidate_contender(
                 "candidate", program, final.runner, final.trial, aten.contender.calls, self.clock
             )
-        contenders = [aten.contender, contender.contender]
+        contenders = [baseline.contender, contender.contender]
         with self._counted("quick"), self.clock.device_lock.alone():
-            rounds = self.clock.rounds_for(contenders, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
-            aten_us, candidate_us = self.clock.measure(contenders, rounds, self._rng)
+            rounds = self.clock.rounds_for(contenders, budget_ms, self._rng, QUICK_ROUNDS)
+            baseline_us, candidate_us = self.clock.measure(contenders, rounds, self._rng)
         with self._counted("timed results"):
             refused = self._time_refusal(region, contender, candidate_us)
         if refused is not None:
             return refused
-        found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
-        assert isinstance(found, Speedup)
-        return Timing(
-            found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
-        )
+        return of_quick(baseline_us, candidate_us, known if baseline is region.inductor else None)
 
     def _time_refusal(
         self, region: _Region, contender: CandidateContender, times_us: Sequence[float]
@@ -450,24 +501,12 @@ class DeviceSession:
         verdicts: dict[int, Verdict] = {}
         for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
             refused = self._time_refusal(region, rival, candidate_us)
-            verdicts[i] = refused or self._decide(finals[i], times[: len(baselines)], candidate_us, seed)
+            verdicts[i] = refused or self._decide(region, finals[i], times[: len(baselines)], candidate_us, seed)
         return verdicts
 
     def _decide(
-        self, final: _Final, baselines: Sequence[Sequence[float]], candidate_us: Sequence[float], seed: int
+        self, region: _Region, final: _Final, baselines: Sequence[Times], candidate_us: Times, seed: int
     ) -> Verdict:
-        found = [compare_times(b, candidate_us) for b in baselines]
-        steady = [f for f in found if isinstance(f, Speedup)]
-        if len(steady) < len(found):
-            return Deferred(UNSTEADY)
-        worst = min(steady, key=lambda f: f.value)
-        timing = Timing(
-            candidate_us=worst.candidate_us,
-            aten_us=steady[0].baseline_us,
-            inductor_us=steady[1].baseline_us if len(steady) > 1 else None,
-            speedup=worst.value,
-            lower_bound=min(f.lower_bound for f in steady),
-            rounds=worst.rounds,
-            final=True,
-        )
-        return self._accept(final, seed, timing)
+        inductor_us = baselines[1] if len(baselines) > 1 else None
+        timing = of_final(baselines[0], inductor_us, candidate_us, self.floor.us(region.suite.program))
+        return Deferred(UNSTEADY) if timing is None else self._accept(final, seed, timing)

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +40,20 @@ def main() -> None:
     """Serves until the pipe closes."""
     requests, replies = take_over_pipes()
     given_up = give_up_privileges(sys.argv[1:] or None)
-    serve = _Server(given_up)  # imports torch, unless this process is a fork of one that has
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
-        target.write(serve.hello())
-        target.flush()
+
+        def say(message: bytes) -> None:
+            target.write(message)
+            target.flush()
+
+        serve = _Server(given_up, say)  # imports torch, unless this process is a fork of one that has
+        say(serve.hello())
         import_all()
         hash_sources()
         gc.freeze()  # what is imported stays: to look through it all took a tenth of a candidate's time
         for line in source:
             reply, fatal = serve.answer(line)
-            target.write(reply)
-            target.flush()
+            say(reply)
             if fatal:
                 os._exit(3)
 
@@ -79,20 +82,21 @@ def hash_sources() -> None:
 class _Server:
     """Holds the device session once a start request has made it."""
 
-    def __init__(self, given_up: dict[str, bool]) -> None:
+    def __init__(self, given_up: dict[str, bool], say: Callable[[bytes], None]) -> None:
+        """say: what is no answer."""
         import torch
 
         from cudal1_compile.judge import verdict
-        from cudal1_compile.judge.bench import session
+        from cudal1_compile.judge.bench import lean_session, session
         from cudal1_compile.judge.checks import trial
         from cudal1_compile.judge.sandbox import wire
 
         self._torch = torch
-        self._session_module = session
+        self._session_module, self._entrant = session, lean_session.Entrant
         self._stopped = trial.TrialStopped
         self._rejected = verdict.Rejected
         self._wire = wire
-        self._given_up = given_up
+        self._given_up, self._say = given_up, say
         self._session: session.DeviceSession | None = None
 
     def hello(self) -> bytes:
@@ -138,11 +142,11 @@ class _Server:
             self._session.clear()
             return {}
         program, seed = wire.read_program(request), request["seed"]
-        entrants = [
-            self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())
-        ]
+        entrants = [self._entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())]
         if request["op"] == "baselines":
-            found = [self._session.baselines(program, seed)]
+            found = [self._session.baselines(program, seed, request["inductor"])]
+        elif request["op"] == "quick":
+            found = [self._session.quick(program, entrants[0], seed, request["long"])]
         elif request["op"] == "judge":
             found = [self._session.judge(program, entrants[0], seed, request["timed"], request["suite"])]
         else:
@@ -175,6 +179,8 @@ class _Server:
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)
         device_lock = DeviceLock(request["lock_descriptors"]) if request["lock_descriptors"] else None
+        if device_lock is not None:
+            device_lock.tell = lambda waits: self._say(self._wire.encode(self._wire.waiting_message(waits)))
         self._session = self._session_module.open_session(request["device"], limits, device_lock)
         clock = self._session.clock
         return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}

@@ -14,15 +14,16 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.device_lock import LockFiles
-from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles, let_go
+from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
@@ -47,7 +48,12 @@ class WorkerPool:
     """What the slots of one device share."""
 
     def __init__(
-        self, index: int, limits: Limits, spawn: Callable[..., Worker], canary: Callable[[], wire.Message]
+        self,
+        index: int,
+        limits: Limits,
+        spawn: Callable[..., Worker],
+        canary: Callable[[], wire.Message],
+        lock_files: LockFiles,
     ) -> None:
         """canary: builds the known-good kernel; the request to judge it. Raises RuntimeError or OSError."""
         self.index = index  # of the device
@@ -57,7 +63,7 @@ class WorkerPool:
         self.given_up: dict[str, bool] = {}  # what all workers gave up, by name; empty before there was one
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, of all workers together
         self._lock = threading.Lock()
-        self._lock_files = LockFiles()
+        self._lock_files = lock_files
         self._spawn = partial(spawn, lock_files=self._lock_files)
         self._out: list[Worker] = []  # with a slot
         self._read_only, self._closed = True, False
@@ -87,6 +93,16 @@ class WorkerPool:
         self.add("worker starts", time.monotonic() - begin)
         with self._lock:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
+
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """For a tool that runs on the device beside the workers: nobody takes times meanwhile."""
+        descriptors = self._lock_files.descriptors()
+        try:
+            with DeviceLock(descriptors).inside():
+                yield
+        finally:
+            let_go(descriptors)
 
     def let_write(self) -> None:
         """From now on workers may change files."""
@@ -151,6 +167,8 @@ class Slot:
             worker = self._worker_pool.acquire()
             try:
                 self._worker_pool.start(worker, self.index)
+            except DeviceTaken:
+                raise
             except WorkerLost as lost:  # perhaps this driver writes where a worker may not
                 worker = self._worker_pool.acquire(read_only=False)
                 self._worker_pool.start(worker, self.index)
@@ -166,11 +184,15 @@ class Slot:
         try:
             worker = self.start()
         except WorkerLost as lost:
-            return SlotAnswer([Deferred(f"no worker can be started on the device: {lost}")] * count, again=True)
+            put_off = Deferred(f"no worker can be started on the device: {lost}")
+            return SlotAnswer([put_off] * count, again=not isinstance(lost, DeviceTaken))
         begin = time.monotonic()
         self._seen.add(request["program"])
         try:
             reply = self._exchange(worker, request, limit_s, following)
+        except DeviceTaken as taken:
+            self.retire()
+            return SlotAnswer([Deferred(str(taken))] * count)
         except WorkerLost as lost:
             self.retire()
             self._worker_pool.count_restart()
@@ -193,7 +215,10 @@ class Slot:
             self.retire()
             return f"a known-good kernel fails: {error}"
         (verdict,) = self._read(reply, 1).verdicts
-        return None if isinstance(verdict, Accepted) else f"a known-good kernel fails: {verdict.reason}"
+        match verdict:
+            case Rejected(_, reason) | Deferred(reason):
+                return f"a known-good kernel fails: {reason}"
+        return None
 
     def free_bytes(self) -> int:
         """Of the device's memory; 0 where no worker can be started."""

@@ -176,7 +176,7 @@ def _draw(
 ) -> CaseSuite | Unverifiable | NoRoom:
     if fixed := fixed_symbolic(program):
         return Unverifiable(f"no other size of {', '.join(fixed)} can be tried: it is read at a computed place")
-    names = distributions or _distributions(program)
+    names = distributions or distributions_of(program)
     if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)
     kept_bytes = len(names) * (
@@ -329,7 +329,7 @@ def has_nonfinite_literal(program: Program) -> bool:
     return not all(isfinite(v) for v in literals)
 
 
-def _distributions(program: Program) -> Sequence[str]:
+def distributions_of(program: Program) -> Sequence[str]:
     elements = tensor_elements(program)
     windows, finite = any(products_in_windows(program)), _all_finite(program)
     infinite = (INFINITE,) if total(program) is not None and not windows and not finite else ()

@@ -1,36 +1,51 @@
-"""The lock of a device among the worker processes of one judge.
+"""The lock of a device among the worker processes of all judges of this user.
 
     shared: case suites and trials, of several workers at once
     alone:  a worker that takes times; the others' work on the device has ended, and they wait
 
-Two locks of the operating system (flock). Who wants the device alone shuts the gate first, so that nobody comes
-in or back; whoever is in gives way between two pieces of work (`give_way`), within milliseconds.
+Two locks of the operating system (flock) on files of the user's, named by the device's UUID: several processes
+that judge on it take turns. Where no such files can be had, the workers of each judge do among themselves. Who
+wants the device alone shuts the gate first, so that nobody comes in or back; whoever is in gives way between two
+pieces of work (`give_way`), within milliseconds.
 
 Work that raises does not let go: the device may still be busy with it. Its process ends then, and its parent,
 which has the same descriptors, lets go once the process is gone, and with it its CUDA context and what ran there.
+Where the parent is killed its workers are too, and the kernel lets go. Nothing is written to the files: a worker
+has descriptors to read, and no path.
 Each process has a context of its own, so that a fault in one leaves the others' memory and launches as they were.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from cudal1_cache.descriptors import close, keep, try_lock
+from cudal1_cache.ownership import check_own
+from cudal1_compile.config import lock_folders
+
+log = logging.getLogger(__name__)
 
 Descriptors = tuple[int, int]  # of the gate and of the device's lock
+FILE_MODE = stat.S_IRUSR | stat.S_IWUSR | stat.S_ISVTX  # sticky: a runtime folder may be cleared of others
 
 
 class LockFiles:
-    """The pair of locks of one judge; every process needs descriptors of its own."""
+    """The pair of locks of a device; every process needs descriptors of its own."""
 
-    def __init__(self) -> None:
-        self._files = (os.memfd_create("cudal1-gate"), os.memfd_create("cudal1-device"))
+    def __init__(self, device: str = "") -> None:
+        """device: its UUID (indices are each process's own); empty: for the workers of one judge alone."""
+        self._files = _files_of(device) if device else _private_files()
 
     def descriptors(self) -> Descriptors:
         """New ones, which a child may inherit; `let_go` ends them."""
-        gate, device = (os.open(f"/proc/self/fd/{f}", os.O_RDWR) for f in self._files)
+        gate, device = (keep(os.open(f"/proc/self/fd/{f}", os.O_RDONLY)) for f in self._files)
         return gate, device
 
     def close(self) -> None:
@@ -42,7 +57,40 @@ def let_go(descriptors: Descriptors) -> None:
     """Ends what a process that is gone held, also where another process has inherited the descriptors."""
     for file in descriptors:
         fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
+        close(file)
+
+
+def _files_of(device: str) -> Descriptors:
+    whys: list[str] = []
+    for folder in lock_folders():
+        try:
+            return _open_files(folder, device)
+        except OSError as error:
+            whys.append(str(error))
+    log.warning("times may be taken beside another process's on this GPU: no lock file (%s)", "; ".join(whys))
+    return _private_files()
+
+
+def _open_files(folder: Path, device: str) -> Descriptors:
+    """Raises OSError where the folder cannot be had, is not this user's alone, or has no locks."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_own(folder.parent, folder)
+    opened: list[int] = []
+    try:
+        for name in ("gate", "device"):
+            flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW
+            opened.append(os.open(folder / f"{device}.{name}", flags, FILE_MODE))
+        if try_lock(opened[0], fcntl.LOCK_EX):
+            fcntl.flock(opened[0], fcntl.LOCK_UN)
+    except OSError:
+        for file in opened:
+            os.close(file)
+        raise
+    return opened[0], opened[1]
+
+
+def _private_files() -> Descriptors:
+    return os.memfd_create("cudal1-gate"), os.memfd_create("cudal1-device")
 
 
 class DeviceLock:
@@ -51,6 +99,7 @@ class DeviceLock:
     def __init__(self, descriptors: Descriptors) -> None:
         self.waited_s = 0.0  # for other processes
         self.synchronize: Callable[[], None] = _nothing  # waits until this process's work on the device has ended
+        self.tell: Callable[[bool], None] = _tell_nobody  # True before it waits for others, False after it
         self._gate, self._device = descriptors
         self._inside = self._alone = self._shut = False
 
@@ -118,7 +167,7 @@ class DeviceLock:
         """
         if self._alone or not self._inside:
             return
-        if self._shut or _try(self._gate, fcntl.LOCK_SH):
+        if self._shut or try_lock(self._gate, fcntl.LOCK_SH):
             self._shut = False
             fcntl.flock(self._gate, fcntl.LOCK_UN)
         else:
@@ -129,7 +178,7 @@ class DeviceLock:
         """Shuts the gate beside work that goes on, until it gives way; False where it is shut already."""
         if self._alone or self._shut or not self._inside:
             return False
-        self._shut = _try(self._gate, fcntl.LOCK_EX)
+        self._shut = try_lock(self._gate, fcntl.LOCK_EX)
         return self._shut
 
     def _enter(self) -> None:
@@ -146,9 +195,13 @@ class DeviceLock:
         self._inside = self._shut = False
 
     def _lock(self, file: int, how: int) -> None:
+        if try_lock(file, how):
+            return
+        self.tell(True)
         begin = time.monotonic()
         fcntl.flock(file, how)
         self.waited_s += time.monotonic() - begin
+        self.tell(False)
 
 
 _current: DeviceLock | None = None  # that this process holds: case suites, of pure torch, know nothing of it
@@ -160,13 +213,9 @@ def give_way() -> None:
         _current.give_way()
 
 
-def _try(file: int, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _nothing() -> None:
     """Where no device works on its own."""
+
+
+def _tell_nobody(waits: bool) -> None:
+    """Where nobody has set a limit."""

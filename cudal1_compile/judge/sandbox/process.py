@@ -26,6 +26,7 @@ from cudal1_compile.runtime.scratch import ScratchFolder
 log = logging.getLogger(__name__)
 
 LOG_TAIL = 2000  # characters of a worker's stderr that go into our log
+DEVICE_S = 300.0  # that a worker may wait for the device besides its limit: a hung one elsewhere is killed earlier
 
 
 class WorkerLost(Exception):
@@ -34,6 +35,33 @@ class WorkerLost(Exception):
 
 class WorkerLate(WorkerLost):
     """It did not answer by its deadline."""
+
+
+class DeviceTaken(WorkerLost):
+    """All the time it waited for other processes to leave the device: nothing is known of what it was asked."""
+
+
+class _Deadline:
+    """Of a request: what its worker waits for others is not its own time."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._end = time.monotonic() + limit_s
+        self._last = self._end + DEVICE_S
+        self._waits_since: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self._waits_since is not None
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, (self._last if self.waits else self._end) - time.monotonic())
+
+    def hear(self, waits: bool) -> None:
+        now = time.monotonic()
+        if self._waits_since is not None:
+            self._end = min(self._last, self._end + now - self._waits_since)
+        self._waits_since = now if waits else None
 
 
 class _Alone:
@@ -131,12 +159,17 @@ class Worker:
         self._write()
 
     def receive(self, limit_s: float) -> Message:
-        """The reply to the oldest request that has none. Raises WorkerLost; the process is dead then."""
-        end = time.monotonic() + limit_s
+        """The reply to the oldest request that has none. Raises WorkerLost; the process is dead then.
+
+        The limit is without what the worker waits for others to leave the device, DEVICE_S at most.
+        """
+        deadline = _Deadline(limit_s)
         try:
             if not self.given_up:
-                self.given_up = decode(self._read_line(end))["given_up"]
-            return decode(self._read_line(end))
+                self.given_up = decode(self._read_line(deadline))["given_up"]
+            while "waits" in (message := decode(self._read_line(deadline))):
+                deadline.hear(bool(message["waits"]))
+            return message
         except (OSError, ValueError) as error:
             self.kill()
             raise WorkerLost(f"the worker process died: {error}") from None
@@ -163,10 +196,10 @@ class Worker:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._process.requests, self._unsent) :]
 
-    def _read_line(self, end: float) -> bytes:
+    def _read_line(self, deadline: _Deadline) -> bytes:
         requests, replies = self._process.requests, self._process.replies
         while b"\n" not in self._buffer:
-            left = max(0.0, end - time.monotonic())
+            left = deadline.left_s
             with selectors.PollSelector() as ends:  # descriptors over 1,023 too
                 ends.register(replies, selectors.EVENT_READ)
                 if self._unsent:
@@ -174,6 +207,8 @@ class Worker:
                 ready = {key.fd for key, _ in ends.select(left)}
             if left == 0.0 or not ready:
                 self.kill()
+                if deadline.waits:
+                    raise DeviceTaken(f"other processes have had the device for {DEVICE_S:.0f} s")
                 raise WorkerLate("the worker process did not answer in time and was killed")
             if requests in ready:
                 self._write()

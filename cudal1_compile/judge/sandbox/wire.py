@@ -2,13 +2,15 @@
 
     start {device, limits, lock_descriptors}          -> ready {versions, ...}
     room {}                                           -> free_bytes of the device
+    quick {program, entrants, seed, long}             -> verdicts [one]: timed before anything is proven
     judge {program, code, binary, seed, timed, suite} -> verdicts [one]; suite: a file that may hold the cases
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
-    baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
+    baselines {program, seed, inductor}               -> verdicts [one: aten, against Inductor and the floor]
     compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
     suite {program, seed, distributions, path}        -> {suite: path} | {why_not}; likewise
 
-A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
+A reply with `fatal` is the worker's last one: its device context is spoilt. Before a reply may come {waits: true}
+and {waits: false}: between them the worker waits for others to leave the device. This module turns binaries and
 verdicts into JSON and back; it opens no pipes.
 """
 
@@ -37,6 +39,10 @@ def start_request(device_index: int, limits: Limits, lock_descriptors: Sequence[
     return {"op": "start", "device": device_index, "limits": asdict(limits), "lock_descriptors": lock_descriptors}
 
 
+def waiting_message(waits: bool) -> Message:
+    return {"waits": waits}
+
+
 def room_request() -> Message:
     return {"op": "room"}
 
@@ -58,6 +64,18 @@ def judge_request(
     }
 
 
+def quick_request(
+    program: Program, candidate: Candidate, binary: Binary, seed: int, long: bool = False
+) -> Message:
+    return {
+        "op": "quick",
+        "program": print_program(program),
+        "entrants": [entrant_message(candidate, binary)],
+        "seed": seed,
+        "long": long,
+    }
+
+
 def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Binary]], seed: int) -> Message:
     return {
         "op": "finalists",
@@ -67,8 +85,8 @@ def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Bina
     }
 
 
-def baselines_request(program: Program, seed: int) -> Message:
-    return {"op": "baselines", "program": print_program(program), "seed": seed}
+def baselines_request(program: Program, seed: int, inductor: bool) -> Message:
+    return {"op": "baselines", "program": print_program(program), "seed": seed, "inductor": inductor}
 
 
 def compile_request(program: Program, device: str) -> Message:

@@ -1,7 +1,7 @@
 """From paired times to a speedup that can be trusted: buckets, medians, rounding toward 1, a lower bound.
 
     rounds of (baseline us, candidate us) -> the ratio within each round -> 7 buckets of consecutive rounds
-        -> median, rounded toward 1; the least bucket as lower bound; buckets too far apart: Unstable
+        -> median, rounded toward 1; the least and the largest bucket as bounds; buckets too far apart: Unstable
 
 A ratio within a round is blind to whatever slows a whole round down: drift, another clock rate, a neighbour.
 Medians are of logarithms, so that swapping the contenders turns every figure round: no rule favours the candidate.
@@ -28,6 +28,7 @@ class Speedup:
 
     value: float  # rounded toward 1
     lower_bound: float  # one-sided, 99.2% where there are as many rounds as buckets
+    upper_bound: float  # likewise
     candidate_us: float
     baseline_us: float
     rounds: int
@@ -55,10 +56,16 @@ def compare_times(
     return Speedup(
         value=round_toward_one(math.exp(median(logs))),
         lower_bound=math.exp(min(logs)),
+        upper_bound=math.exp(max(logs)),
         candidate_us=median(candidate_us),
         baseline_us=median(baseline_us),
         rounds=len(rounds),
     )
+
+
+def slowest(times_us: Sequence[float]) -> float:
+    """What a contender takes at most: the median of its slowest bucket."""
+    return max(median(bucket) for bucket in _split(times_us))
 
 
 def round_toward_one(ratio: float) -> float:

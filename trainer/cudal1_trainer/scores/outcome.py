@@ -127,6 +127,7 @@ def conclude(ruling: Ruling | None, target: Target) -> Outcome:
         case Rejected(stage, reason):
             kinds: dict[str, Kind] = {"text": "malformed", "build": "unbuilt", "verify": "wrong"}
             return Outcome(kinds[stage], reason=reason)
+    raise AssertionError(f"{ruling.second or ruling.verdict} proves nothing")
 
 
 def alike(group: Sequence[Outcome]) -> bool:

@@ -1,0 +1,300 @@
+"""What a user gets with default options and empty caches: how much of the GPU's time is decided, and how soon.
+
+    python -m benchmarks.coverage --out OUT --work WORK --seconds 3000     on a GPU: all jobs that have no row yet
+    python -m benchmarks.coverage --out OUT --work WORK --part 1/4 --gpu 0 a quarter of them, on the first GPU
+    python -m benchmarks.coverage --out OUT --work WORK --rate             candidates judged a second
+    python -m benchmarks.coverage --out OUT --work W1 --collect W2 W3      writes coverage.h100.json of all rows
+    python -m benchmarks.coverage --dry --out OUT --work WORK              on a CPU, tiny: proves the script
+
+Jobs are tasks of our own at large sizes (coverage_tasks.py) and models as packages define them
+(coverage_models.py). A job is a few fresh processes, one after the other, with nothing beside them on the GPU:
+plain Inductor's first call three times, each with empty caches; the backend with default options and an empty
+cache, then all that is measured of it (coverage_job.py); with --graphs reduce-overhead too. A process that takes
+longer than its limit is ended, and the row says so: `failed` counts it.
+
+WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's
+end cut off leaves none. Several runs may share a machine: give each a --gpu, cores of its own (taskset) and a
+WORK. A set that lacks jobs is written as NAME.partial.GPU.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.coverage_jobs import JOBS, Job, job_named
+from benchmarks.coverage_summary import describe, intervals, is_over, limit_s, speedup, summarise, value
+from benchmarks.result_file import commit, versions, write_result
+from benchmarks.side_by_side import Place, start_child, stop_children
+from cudal1_compile.options import DEFAULT_GRAPH_BUDGET_S
+
+INDUCTOR_LIMIT_S = 120.0
+CUDAL1_LIMIT_S = 240.0
+RATE_LIMIT_S = 400.0
+INDUCTOR_RUNS = 3
+USUAL_JOB_S = 150.0  # less time than the longest job took, or this before one has, and no job is begun
+DRY_JOBS = ("linear_layer_norm", "rms_norm_bf16", "gpt2.train")
+POLL_S = 0.1
+ROWS = "rows.jsonl"
+
+
+class OutOfTime(Exception):
+    """The run's time is over."""
+
+
+@dataclass(frozen=True)
+class Run:
+    work: Path
+    deadline: float  # monotonic
+    gpu: str  # for CUDA_VISIBLE_DEVICES; empty: as it is
+    graphs: bool
+    dry: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parse_arguments(argv)
+    run = Run(
+        arguments.work,
+        time.monotonic() + arguments.seconds,
+        gpu_name(arguments.gpu, os.environ.get("CUDA_VISIBLE_DEVICES", "")),
+        arguments.graphs,
+        arguments.dry,
+    )
+    run.work.mkdir(parents=True, exist_ok=True)
+    if arguments.rate:
+        measure_rate(run)
+    elif arguments.collect is None:
+        measure_jobs(run, wanted_jobs(arguments))
+    return collect(arguments)
+
+
+def measure_jobs(run: Run, wanted: Sequence[Job]) -> None:
+    """Those that have no row yet, until the time is over."""
+    known = {row["job"] for row in read_rows([run.work])}
+    longest_s = 0.0
+    for job in (j for j in wanted if j.name not in known):
+        left_s = run.deadline - time.monotonic()
+        if left_s < (longest_s or USUAL_JOB_S) and not run.dry:
+            say(f"{left_s:.0f} s are left, a job takes {longest_s or USUAL_JOB_S:.0f} s: {job.name} waits")
+            return
+        begin = time.monotonic()
+        try:
+            row = measure_job(run, job)
+        except OutOfTime:
+            say(f"the time is over: {job.name} waits")
+            return
+        longest_s = max(longest_s, time.monotonic() - begin)
+        with (run.work / ROWS).open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        say(f"[{time.monotonic() - begin:4.0f} s] {line_of(row)}")
+
+
+def measure_job(run: Run, job: Job) -> dict[str, Any]:
+    """Its row. Raises OutOfTime."""
+    folder = run.work / "jobs" / job.name
+    shutil.rmtree(folder, ignore_errors=True)
+    failed: dict[str, str] = {}
+    inductor = [
+        run_arm(run, job, "inductor", folder, f"inductor{i}", failed)
+        for i in range(1 if run.dry else INDUCTOR_RUNS)
+    ]
+    found = run_arm(run, job, "cudal1", folder, "cudal1", failed)
+    graphs = run_arm(run, job, "graphs", folder, "cudal1", failed) if run.graphs else {}
+    shutil.rmtree(folder, ignore_errors=True)
+    return row_of(job, inductor, found, graphs, failed)
+
+
+def row_of(
+    job: Job,
+    inductor: Sequence[Mapping[str, Any]],
+    found: Mapping[str, Any],
+    graphs: Mapping[str, Any],
+    failed: Mapping[str, str],
+) -> dict[str, Any]:
+    """Of what a job's processes said."""
+    parts = {"inductor": inductor[0] if inductor else {}, "cudal1": found}
+    kept = ("first_call_s", "first_verdict_s", "settling", "regions", "choices", "ms", "rounds", "us", "in_order")
+    return {
+        "job": job.name,
+        "kind": job.kind,
+        "direction": "train" if job.train else "inference",
+        "commit": commit(),
+        "device": next((p["device"] for p in (found, *inductor) if p.get("device")), ""),
+        "versions": versions(),
+        "budget_s": DEFAULT_GRAPH_BUDGET_S,
+        "inductor_first_s": [p["first_call_s"] for p in inductor if "first_call_s" in p],
+        **{key: found[key] for key in (*kept, "errors", "against") if key in found},
+        "mib": {arm: [p["peak_mib"], p["held_mib"]] for arm, p in parts.items() if "peak_mib" in p},
+        "graphs": {key: graphs[key] for key in ("ms", "errors", "choices", "settling") if key in graphs},
+        "failed": dict(failed),
+    }
+
+
+def run_arm(run: Run, job: Job, arm: str, folder: Path, caches: str, failed: dict[str, str]) -> dict[str, Any]:
+    """What one process measured; why it did not end well goes to `failed`. Raises OutOfTime at the run's end."""
+    file = folder / caches / f"{arm}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    limit = CUDAL1_LIMIT_S if arm != "inductor" else INDUCTOR_LIMIT_S
+    command = ["-m", "benchmarks.coverage_job", "--job", job.name, "--arm", arm, "--out", str(file)]
+    code = run_child(run, [*command, *(["--dry"] if run.dry else [])], file.parent, f"{job.name}.{arm}", limit)
+    found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    stage = found.get("stage", "start")
+    if code is None:
+        failed[arm] = f"over {limit:.0f} s: {stage}"
+    elif code != 0:
+        failed[arm] = found.get("error") or f"exit code {code}: {stage}"
+    for what, why in found.get("failures", {}).items():
+        failed[f"{arm}, {what}"] = why
+    return found
+
+
+def run_child(run: Run, command: Sequence[str], caches: Path, log_name: str, limit: float) -> int | None:
+    """Its exit code; None where it was ended at its limit. Raises OutOfTime where the run's end came first."""
+    logs = run.work / "logs"
+    logs.mkdir(exist_ok=True)
+    with (logs / f"{log_name}.log").open("wb") as log:
+        child = start_child([sys.executable, *command], Place(environment_of(run, caches)), log)
+        end = time.monotonic() + limit
+        try:
+            while (code := child.poll()) is None and time.monotonic() < min(end, run.deadline):
+                time.sleep(POLL_S)
+        finally:
+            stop_children([child])
+    if code is None and run.deadline < end:
+        raise OutOfTime
+    return code
+
+
+def environment_of(run: Run, caches: Path) -> dict[str, str]:
+    """A user's, with all caches in one folder."""
+    places = {
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "TRITON_CACHE_DIR": "triton",
+        "CUDAL1_CACHE_DIR": "kernels",
+        "CUDAL1_KEY_FILE": "key",
+    }
+    found = {name: str((caches / place).absolute()) for name, place in places.items()}
+    if run.dry:  # no time of it is reported
+        found["TORCHINDUCTOR_CACHE_DIR"] = str((run.work / "inductor").absolute())
+    return found | ({"CUDA_VISIBLE_DEVICES": run.gpu} if run.gpu else {})
+
+
+def gpu_name(index: int | None, visible: str) -> str:
+    """Of the GPUs that this process may see. Raises ValueError where there is no such one."""
+    if index is None:
+        return ""
+    names = [name for name in visible.split(",") if name]
+    if names and index >= len(names):
+        raise ValueError(f"--gpu {index}: CUDA_VISIBLE_DEVICES={visible} has {len(names)}")
+    return names[index] if names else str(index)
+
+
+def measure_rate(run: Run) -> None:
+    file = run.work / "rate.json"
+    caches = run.work / "jobs" / "rate"
+    command = ["-m", "benchmarks.coverage_rate", "--out", str(file), *(["--dry"] if run.dry else [])]
+    try:
+        code = run_child(run, command, caches, "rate", RATE_LIMIT_S)
+    except OutOfTime:
+        code = None
+    shutil.rmtree(caches, ignore_errors=True)
+    say(f"rate: {file.read_text() if code == 0 else f'not measured (exit code {code}), see the log'}")
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    """Writes what all folders have. Returns 1 where they have nothing."""
+    folders = [arguments.work, *(arguments.collect or [])]
+    rows = read_rows(folders)
+    if not rows:
+        return 0 if arguments.rate else 1
+    rates = [json.loads(f.read_text()) for d in folders if (f := d / "rate.json").is_file()]
+    rate = rates[0] if rates else {}
+    is_whole = not {job.name for job in JOBS} - {row["job"] for row in rows}
+    name = arguments.name if is_whole or arguments.dry else f"{arguments.name}.partial"
+    first = next((row for row in rows if row["device"]), rows[0])  # what failed before it had a device has none
+    measured = {} if arguments.dry else {key: first[key] for key in ("device", "commit", "versions")}
+    path = write_result(
+        arguments.out,
+        name,
+        {key: round(v, 4) if isinstance(v, float) else v for key, v in summarise(rows, rate).items()},
+        len(rows),
+        {key: (round(low, 4), round(high, 4)) for key, (low, high) in intervals(rows).items()},
+        describe(rows, rate),
+        arguments.dry,
+        measured,
+    )
+    for key, found in json.loads(path.read_text())["summary"].items():
+        print(f"{key:32s} {found}")
+    print(f"{path}, {path.stat().st_size} bytes")
+    return 0
+
+
+def read_rows(folders: Collection[Path]) -> list[dict[str, Any]]:
+    """The latest row of each job, in the order of the jobs. Raises ValueError for rows of several devices."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in (folder / ROWS for folder in folders):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        found |= {row["job"]: row for row in map(json.loads, lines)}
+    devices = {row["device"] for row in found.values() if row["device"]}
+    if len(devices) > 1:
+        raise ValueError(f"rows of {' and '.join(sorted(devices))}: collect those of one device at a time")
+    return [found[job.name] for job in JOBS if job.name in found]
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """For whoever watches."""
+    limit, first = limit_s(row), row.get("first_call_s")
+    words = [row["job"]]
+    if limit is not None and first is not None:
+        inductor = median(row["inductor_first_s"])
+        words.append(f"first call {first:.0f} s of {limit:.0f} (Inductor {inductor:.0f}){' OVER' * is_over(row)}")
+    words += [f"decided {value([row])['value_decided']:.2f}", f"{len(row.get('regions', []))} regions"]
+    if (ratio := speedup(row)) is not None:
+        words.append(f"{ratio:.2f}x")
+    words += [f"{what} failed: {why}" for what, why in row["failed"].items()]
+    return ", ".join(words)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def wanted_jobs(arguments: argparse.Namespace) -> list[Job]:
+    """Raises ValueError for a job or a part that there is not."""
+    if arguments.jobs:
+        return [job_named(name) for name in arguments.jobs.split(",")]
+    if arguments.dry:
+        return [job_named(name) for name in DRY_JOBS]
+    part, _, parts = arguments.part.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise ValueError(f"--part {arguments.part}: expected 1/4 for the first quarter of the jobs")
+    return list(JOBS[int(part) - 1 :: int(parts)])
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="folder for rows, logs and caches")
+    parser.add_argument("--name", default="coverage", help="of the file; coverage.before for an older tree")
+    parser.add_argument("--jobs", default="", help="names, by commas")
+    parser.add_argument("--part", default="1/1", help="2/4: the second quarter of the jobs")
+    parser.add_argument("--seconds", type=float, default=3e5, help="of the whole run")
+    parser.add_argument("--gpu", type=int, help="of those in CUDA_VISIBLE_DEVICES")
+    parser.add_argument("--graphs", action="store_true", help="reduce-overhead too, with the same kernels")
+    parser.add_argument("--rate", action="store_true", help="measures candidates a second and no job")
+    parser.add_argument("--collect", type=Path, nargs="*", help="measures nothing, adds these folders' rows")
+    parser.add_argument("--dry", action="store_true", help="host target, tiny sizes: proves the script")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""Regions too large for copies: one case at a time, in the region's own memory and what a slice takes.
+
+    lean_case(program, distribution, seed, device) -> a Case whose inputs are the only ones
+    LeanTrial(program, candidate, runner).verify([case, ...]) -> Right | Wrong
+
+The candidate reads the case's inputs themselves, which a checksum watches, and writes into outputs with canaries
+around them. Inputs are drawn for a shorter outermost axis, of a prime size, and repeated along it: what reads at
+a wrong place finds another number unless it is off by a multiple of that prime. References are computed part by
+part. LEAN_BYTES beside the region's tensors are enough for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.checks.case_suite import distributions_of
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.checksum import Checksum
+from cudal1_compile.judge.checks.division import cut_of, least_oracle_bytes
+from cudal1_compile.judge.checks.guarded_memory import (
+    FINITE_POISON,
+    POISONS,
+    BufferSpec,
+    GuardedMemory,
+    invalid_bools,
+    output_specs,
+    scratch_specs,
+)
+from cudal1_compile.judge.checks.trial import Right, Runner, Wrong
+from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, foreign_numbers
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
+from cudal1_compile.judge.oracle.chunk_plan import chunk_plan
+from cudal1_compile.judge.oracle.chunk_program import NoChunks
+from cudal1_compile.judge.oracle.f32_accumulation import keeps_float32, widened
+from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.ir import Input, Program
+
+LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is copied
+LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a part
+SLICE_BYTES = 1 << 30
+DRAWN_ELEMENTS = 1 << 23  # of one input
+PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
+REPEATS = 2  # of the first case at most: each takes as long as all the others' launches
+
+
+def is_lean(program: Program) -> bool:
+    """Not where sizes vary, which a case suite tries."""
+    return tensor_elements(program) > LEAN_ELEMENTS and not program.is_symbolic
+
+
+def lean_bytes(program: Program, scratch_bytes: int = 0) -> int:
+    """Of the device, that a trial or a timing of the region takes."""
+    return tensor_bytes(program) + scratch_bytes + LEAN_BYTES
+
+
+def why_no_parts(program: Program) -> str | None:
+    """Why its reference cannot be computed within SLICE_BYTES; None where it can."""
+    if least_oracle_bytes(program, SLICE_BYTES) <= SLICE_BYTES:
+        return None
+    try:
+        chunk_plan(program, {}, SLICE_BYTES)
+    except NoChunks as reason:
+        return f"its reference takes {oracle_bytes(program, {}) >> 20} MiB at once, and in parts: {reason}"
+    return None
+
+
+def lean_case(program: Program, name: str, seed: int, device: torch.device, is_rough: bool = False) -> Case:
+    """At the example's sizes."""
+    return _case(program, name, _image(program, device, _drawn(program, name, seed, device)), is_rough)
+
+
+def lean_cases(program: Program, candidate: Candidate, seed: int, device: torch.device) -> Iterable[Case]:
+    """One after the other: what a candidate must pass. The one before may be given up by then."""
+    numbers = foreign_numbers(program, candidate.code) if program.inputs else ()
+    wide = widened(program) if keeps_float32(program, candidate) else None
+    for name in (*distributions_of(program), *((LITERAL_TARGETED,) if numbers else ())):
+        image = _image(program, device, _drawn(program, name, seed, device, numbers))
+        case = _case(program, name, image, is_rough=False)
+        del image
+        yield case if wide is None else case.accumulated_in_f32(wide)
+        del case
+
+
+def _case(program: Program, name: str, image: GuardedMemory, is_rough: bool) -> Case:
+    case = Case(program, name, image, {}, None, cut_of(program, {}, SLICE_BYTES), is_rough=is_rough)
+    return case.whole() if case.cut is None else case
+
+
+def _size(program: Program, axis: str) -> int:
+    return program.axis[axis].size
+
+
+def _drawn(
+    program: Program, name: str, seed: int, device: torch.device, numbers: Sequence[float] = ()
+) -> list[Tensor]:
+    """Inputs of fewer lines each: dims in memory order, the outermost shorter where that is long."""
+    sizes: dict[str, int] = {}
+    for item in program.inputs:
+        if (short := _short(program, item)) is not None:
+            sizes[item.axes[0]] = min(short, sizes.get(item.axes[0], short))
+    return make_inputs(program, name, seed, device, sizes, numbers if name == LITERAL_TARGETED else ())
+
+
+def _short(program: Program, item: Input) -> int | None:
+    """A prime size of the outermost axis; None for an input that is small."""
+    elements = program.size(item.axes)
+    if not item.axes or elements <= DRAWN_ELEMENTS or item.strides is not None:
+        return None
+    most = max(PRIMES[0], DRAWN_ELEMENTS * _size(program, item.axes[0]) // elements)
+    return max((p for p in PRIMES if p <= most), default=PRIMES[0])
+
+
+def _image(program: Program, device: torch.device, drawn: list[Tensor]) -> GuardedMemory:
+    """The inputs at their full sizes."""
+    specs = [_spec(program, item, i) for i, item in enumerate(program.inputs)]
+    image = GuardedMemory(specs, device, guard_gaps=False)
+    for view, short in zip(image.views, drawn, strict=True):
+        if view.shape == short.shape:
+            view.copy_(short)
+            continue
+        for d in range(1, view.dim()):  # axes that another input's outermost one made shorter
+            if short.shape[d] < view.shape[d]:
+                count = -(-view.shape[d] // short.shape[d])
+                short = torch.cat([short] * count, d).narrow(d, 0, view.shape[d])
+        for start in range(0, view.shape[0], short.shape[0]):
+            part = view[start : start + short.shape[0]]
+            part.copy_(short[: part.shape[0]])
+    return image
+
+
+def _spec(program: Program, item: Input, place: int) -> BufferSpec:
+    shape = tuple(_size(program, a) for a in item.axes)
+    return BufferSpec(f"in{place}", TORCH_DTYPE[item.dtype], shape, item.strides)
+
+
+class LeanCall:
+    """One launch into new outputs and scratch, with canaries around them and poison in them."""
+
+    def __init__(self, program: Program, candidate: Candidate, runner: Runner, case: Case) -> None:
+        self._specs = [*output_specs(program, {}), *scratch_specs(program, candidate, {})]
+        self._outputs = len(program.outputs)
+        self._device = case.image.device
+        self._runner = runner
+        self._case: Case | None = case
+        self._memory: GuardedMemory | None = None
+
+    def prepare(self, poison: int = POISONS[0]) -> None:
+        self._memory = None  # before there is another
+        self._memory = GuardedMemory(self._specs, self._device, guard_gaps=False)
+        self._memory.poison(poison)
+
+    def prepare_again(self, case: Case) -> None:
+        """For other inputs in the same memory. What scratch holds stays: a flag or a counter in it goes on."""
+        assert self._memory is not None
+        self._case = case
+        self._memory.poison(FINITE_POISON, self._outputs)
+
+    def launch(self) -> None:
+        views = self._views
+        outputs, scratch = views[: self._outputs], views[self._outputs :]
+        assert self._case is not None
+        self._runner.launch(outputs, scratch, self._case.inputs, {})
+
+    def refusal(self) -> str | None:
+        """Once it is done: what is wrong with what it left."""
+        outputs = self._views[: self._outputs]
+        assert self._memory is not None and self._case is not None
+        if bool(torch.stack([self._memory.damaged(), *invalid_bools(outputs)]).any()):
+            return f"the kernel writes outside its buffers, or a byte that is no bool (inputs: {self._case.name})"
+        return self._case.check(outputs).refusal
+
+    def forget_case(self) -> None:
+        """Its inputs are given up, the memory stays."""
+        self._case = None
+
+    def release(self) -> None:
+        self._memory = None
+
+    @property
+    def _views(self) -> list[Tensor]:
+        assert self._memory is not None, "it is prepared before it is launched"
+        return self._memory.views
+
+
+class LeanTrial:
+    """As Trial, over cases that come one after the other."""
+
+    def __init__(self, program: Program, candidate: Candidate, runner: Runner) -> None:
+        self._program, self._candidate, self._runner = program, candidate, runner
+
+    def verify(self, cases: Iterable[Case], repeats: int) -> Right | Wrong:
+        """Runs every case, the first one again. Raises TrialStopped."""
+        errors: dict[str, float] = {}
+        call: LeanCall | None = None
+        for case in cases:
+            watched = Checksum([case.image.bytes])
+            if call is None:
+                call = LeanCall(self._program, self._candidate, self._runner, case)
+                reasons = (self._run_new(call, turn) for turn in range(1 + min(repeats, REPEATS)))
+                reason = next(filter(None, reasons), None)
+            else:
+                call.prepare_again(case)
+                reason = self._run(call)
+            if reason is not None:
+                return Wrong(reason)
+            if not watched.intact:
+                return Wrong(f"the kernel writes into an input, or next to one (inputs: {case.name})")
+            errors[case.name] = 0.0
+            call.forget_case()
+            del case, watched  # before there is another
+        return Right(tuple(errors.items()))
+
+    def _run_new(self, call: LeanCall, turn: int) -> str | None:
+        call.prepare(POISONS[turn % len(POISONS)])
+        return self._run(call)
+
+    def _run(self, call: LeanCall) -> str | None:
+        call.launch()
+        self._runner.wait()
+        return call.refusal()

@@ -1,0 +1,129 @@
+"""Regions too large for copies, at small sizes: as a session judges them that holds one case at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import torch
+
+from benchmarks.redteam.attack import Attack
+from benchmarks.redteam.attacks import ATTACKS
+from benchmarks.redteam.honest import HONEST, Honest
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench.lean_session import Entrant
+from cudal1_compile.judge.bench.session import DeviceSession
+from cudal1_compile.judge.checks import lean
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.timing.clock import Clock
+from cudal1_compile.judge.timing.floor import Floor
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program.ir import Program
+from tests.audit_kinds import one_of_each_kind
+from tests.host_worker import HostClock
+
+pytestmark = pytest.mark.host
+
+
+class _Floor:
+    def us(self, program: Program) -> float:
+        return 1.0
+
+
+class _Roomy(HostClock):
+    def free_bytes(self) -> int:
+        return 16 << 30
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceSession]:
+    monkeypatch.setattr(lean, "LEAN_ELEMENTS", 0)
+    monkeypatch.setattr(lean, "DRAWN_ELEMENTS", 1 << 9)
+    monkeypatch.setattr(lean, "SLICE_BYTES", 1 << 17)
+    found = DeviceSession(HOST, cast(Clock, _Roomy()), Limits(inductor=False))
+    found.floor = found._lean._floor = cast(Floor, _Floor())
+    yield found
+
+
+def _entrant(program: Program, code: str) -> Entrant:
+    candidate = parse_candidate(code, program)
+    return Entrant(candidate, build(program, candidate, HOST))
+
+
+SLICED = [h for h in one_of_each_kind(HONEST) if not region(h.region).is_symbolic]
+
+
+@pytest.mark.parametrize("honest", SLICED, ids=lambda h: h.name)
+def test_honest_kernels_are_timed_and_accepted(session: DeviceSession, honest: Honest) -> None:
+    program = region(honest.region)
+    entrant = _entrant(program, honest.code)
+    quick = session.quick(program, entrant, 7)
+    if isinstance(quick, Deferred):
+        assert "its reference takes" in quick.reason
+        return
+    assert isinstance(quick, Timed), quick
+    (final,) = session.finalists(program, [entrant], 7)
+    assert isinstance(final, Accepted) or "vary too much" in str(final), final
+
+
+WRONG = [
+    a
+    for a in one_of_each_kind([a for a in ATTACKS if a.stages == ("verify",) and a.where != "host"])
+    if not region(a.region).is_symbolic
+]
+
+
+def test_inputs_are_those_of_a_prime_number_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean, "DRAWN_ELEMENTS", 1 << 9)
+    program = region("softmax")
+    case = lean.lean_case(program, "normal", 3, torch.device("cpu"))
+    (x,) = case.inputs
+    rows = lean._short(program, program.inputs[0])
+    assert rows in lean.PRIMES and rows < len(x)
+    assert torch.equal(x[rows : 2 * rows], x[:rows]) and not torch.equal(x[1], x[2])
+
+
+def test_want_of_room_is_said_with_what_it_takes(session: DeviceSession) -> None:
+    session.clock.free_bytes = lambda: 1 << 20  # type: ignore[method-assign]
+    program = region("softmax")
+    verdict = (
+        session.quick(program, _entrant(program, SLICED[0].code), 7)
+        if SLICED[0].region == "softmax"
+        else (session.baselines(program, 7, inductor=False))
+    )
+    assert isinstance(verdict, Deferred) and "MiB, 1 MiB of the device are free" in verdict.reason
+    assert session.short_of_room
+
+
+def test_one_case_is_held_at_a_time(session: DeviceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before is gone when the next one is made."""
+    import weakref
+
+    images: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+    make = lean._case
+
+    def counted(*args: Any, **options: Any) -> Case:
+        alive.append(sum(ref() is not None for ref in images))
+        case = make(*args, **options)
+        images.append(weakref.ref(case.image))
+        return case
+
+    monkeypatch.setattr(lean, "_case", counted)
+    program = region("softmax")
+    code = next(h.code for h in HONEST if h.region == "softmax")
+    assert isinstance(session.quick(program, _entrant(program, code), 7), Timed)
+    session.finalists(program, [_entrant(program, code)], 7)
+    assert len(alive) >= 4 and set(alive) == {0}
+
+
+@pytest.mark.parametrize("attack", WRONG, ids=lambda a: a.name)
+def test_attacks_are_refused_at_full_size(session: DeviceSession, attack: Attack) -> None:
+    program = region(attack.region)
+    (verdict,) = session.finalists(program, [_entrant(program, attack.code)], 7)
+    assert isinstance(verdict, Rejected) or "its reference takes" in str(verdict), verdict
