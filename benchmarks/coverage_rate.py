@@ -149,6 +149,7 @@ def _draw_large() -> list[Task]:
 
 def _judge_for(judge: Judge, tasks: Sequence[Task], seconds: float) -> tuple[Counter[str], float]:
     """Verdicts by stage, and seconds: until all are judged, or the time is over."""
+    submit = getattr(judge, "submit_quick", judge.submit)  # an older tree times what is proven alone
     begin = time.monotonic()
     left: Iterator[Task] = iter(tasks)
     pending: list[Future[Verdict]] = []
@@ -158,7 +159,7 @@ def _judge_for(judge: Judge, tasks: Sequence[Task], seconds: float) -> tuple[Cou
         if more and len(pending) < AHEAD:
             taken = list(itertools.islice(left, AHEAD))
             more = bool(taken)
-            pending += judge.submit(taken)
+            pending += submit(taken)
         done = [f for f in pending if f.done()]
         pending = [f for f in pending if not f.done()]
         stages.update(stage_of(f.result()) for f in done)

@@ -47,11 +47,6 @@ def conv1d_norm_gelu(s: Size) -> Made:
     return chain(nn.Conv1d(64, 128, 9, padding=4), nn.GroupNorm(8, 128), nn.GELU(), of=(s(160), 64, s(32768)))
 
 
-def conv1d_depthwise_silu(s: Size) -> Made:
-    layers = nn.Conv1d(512, 512, 31, padding=15, groups=512), nn.BatchNorm1d(512), nn.SiLU()
-    return chain(*layers, of=(s(64), 512, s(16384)))
-
-
 def conv2d(s: Size) -> Made:
     return chain(nn.Conv2d(48, 96, 3, padding=1), of=(s(96), 48, s(256), s(256)))
 
@@ -59,16 +54,6 @@ def conv2d(s: Size) -> Made:
 def conv2d_norm_relu_pool(s: Size) -> Made:
     layers = nn.Conv2d(64, 128, 3, padding=1, bias=False), nn.BatchNorm2d(128), nn.ReLU(), nn.MaxPool2d(2)
     return chain(*layers, of=(s(192), 64, s(128), s(128)))
-
-
-def conv2d_softmax_scale(s: Size) -> Made:
-    def run(conv: nn.Module, scale: nn.Module, x: Tensor) -> Tensor:
-        scales: Tensor = scale(x.mean((2, 3)))[:, :, None, None]
-        return F.softmax(conv(x), dim=1) * scales
-
-    return Apply(run, nn.Conv2d(32, 64, 3, padding=1), nn.Linear(32, 64)), (
-        torch.randn(s(160), 32, s(192), s(192)),
-    )
 
 
 def depthwise2d_relu6(s: Size) -> Made:
@@ -156,10 +141,6 @@ def cumsum(s: Size) -> Made:
     return on(lambda x: torch.cumsum(x, 1), torch.randn(s(32768), s(24576)))
 
 
-def cumprod(s: Size) -> Made:
-    return on(lambda x: torch.cumprod(x, -1), 1 + 0.01 * torch.rand(s(131072), s(8192)))
-
-
 def reverse_cumsum(s: Size) -> Made:
     return on(lambda x: torch.cumsum(x.flip(1), 1).flip(1), torch.randn(s(24576), s(16384)))
 
@@ -185,18 +166,6 @@ def kl_divergence(s: Size) -> Made:
         return F.kl_div(F.log_softmax(x, -1), F.softmax(y, -1), reduction="batchmean")
 
     return on(run, torch.randn(s(16384), s(16000)), torch.randn(s(16384), s(16000)))
-
-
-def smooth_l1(s: Size) -> Made:
-    return on(F.smooth_l1_loss, torch.randn(s(32768), s(12288)), torch.randn(s(32768), s(12288)))
-
-
-def hinge(s: Size) -> Made:
-    return on(
-        lambda x, y: (1 - x * y).clamp(min=0).mean(),
-        torch.randn(s(16384), s(8192)),
-        torch.sign(torch.randn(s(16384), s(8192))),
-    )
 
 
 def cosine_triplet(s: Size) -> Made:
@@ -255,24 +224,19 @@ def hard_sigmoid(s: Size) -> Made:
     return chain(nn.Hardsigmoid(), of=(s(24576), s(65536)))
 
 
-def sum_middle(s: Size) -> Made:
-    return on(lambda x: x.sum(1), torch.randn(s(256), s(2048), s(1024)))
-
-
 def argmax_rows(s: Size) -> Made:
     return on(lambda x: x.argmax(-1), torch.randn(s(131072), s(8192)))
 
 
 MAKERS: tuple[Maker, ...] = (
-    *(conv1d_norm_gelu, conv1d_depthwise_silu, conv2d, conv2d_norm_relu_pool),
-    *(conv2d_softmax_scale, depthwise2d_relu6),
-    *(pointwise2d_hardswish, conv3d_leaky_mean, conv3d_instance_norm_pool),
+    *(conv1d_norm_gelu, conv2d, conv2d_norm_relu_pool),
+    *(depthwise2d_relu6, pointwise2d_hardswish, conv3d_leaky_mean, conv3d_instance_norm_pool),
     *(transposed1d, transposed2d_bias_clamp, transposed3d_norm_relu),
     *(batch_norm, group_norm, layer_norm, rms_norm_bf16),
     *(max_pool1d, max_pool2d, avg_pool3d),
-    *(cumsum, cumprod, reverse_cumsum),
-    *(softmax, log_softmax, cross_entropy, kl_divergence, smooth_l1, hinge, cosine_triplet),
+    *(cumsum, reverse_cumsum),
+    *(softmax, log_softmax, cross_entropy, kl_divergence, cosine_triplet),
     *(matmul_square, matmul_square_bf16, matrix_vector, batched_softmax_bf16),
     *(linear_gelu_bf16, linear_layer_norm),
-    *(gelu, hard_sigmoid, sum_middle, argmax_rows),
+    *(gelu, hard_sigmoid, argmax_rows),
 )

@@ -93,9 +93,7 @@ def _compile(
 
     job = CompileJob(gm, example_inputs, settings, place_of(device))
     pipeline = Pipeline(job, SESSION)
-    plan = pipeline.plan()
-    if plan.is_open and settings.on_miss == "synthesize":
-        plan = pipeline.synthesize(plan)
+    plan = pipeline.decide()
     is_later = plan.is_open and settings.on_miss == "background" and not is_packaged()
     try:
         return Background(pipeline, plan) if is_later else pipeline.finish(plan)
@@ -110,6 +108,9 @@ def _reset() -> None:
     """Called by torch.compiler.reset()."""
     from torch._inductor.cudagraph_trees import reset_cudagraph_trees
 
+    from cudal1_compile.pipeline.process_state import SESSION
+
+    SESSION.is_interrupted = False
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         reset_cudagraph_trees()
 

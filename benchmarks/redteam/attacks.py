@@ -16,6 +16,7 @@ from benchmarks.redteam.attacks_context import CONTEXT
 from benchmarks.redteam.attacks_corners import CORNERS
 from benchmarks.redteam.attacks_half import HALF
 from benchmarks.redteam.attacks_hidden import HIDDEN
+from benchmarks.redteam.attacks_large import LARGE
 from benchmarks.redteam.attacks_lines import LINES
 from benchmarks.redteam.attacks_loading import LOADING
 from benchmarks.redteam.attacks_memory import MEMORY
@@ -37,6 +38,7 @@ __all__ = ["ATTACKS", "Attack", "attacks_for", "by_hack"]
 ATTACKS: tuple[Attack, ...] = (
     *SKIPPING,
     *SIZES,
+    *LARGE,
     *PRODUCTS,
     *VALUES,
     *RANGES,

@@ -103,6 +103,7 @@ def run_one(item: Demo, target: str, options: dict[str, Any]) -> float:
         model, inputs = model.cuda(), tuple(x.cuda() for x in inputs)
     compiled = torch.compile(model, backend="cudal1", options=options)
     results = _call(compiled, model, inputs, item.trains)
+    SESSION.end_if_interrupted()
     for _ in range(SETTLED if target == "cuda" else 0):  # until the choice is made
         results = _call(compiled, model, inputs, item.trains)
         torch.cuda.synchronize()

@@ -90,8 +90,11 @@ def write_kernels(
     planner = Planner(SESSION, parse_options(None, options), place_of(device))
     if is_first:
         lasting = [r for r in regions if not r.seen.may_change]
-        return regions, planner.synthesize(lasting, FORWARD_SHARE * budget_s)
-    return regions, planner.synthesize(regions)
+        after = planner.synthesize(lasting, FORWARD_SHARE * budget_s)
+    else:
+        after = planner.synthesize(regions)
+    SESSION.end_if_interrupted()
+    return regions, after
 
 
 def compile_and_run(loaded: Workload, target: str, mode: str | None, products: bool) -> None:

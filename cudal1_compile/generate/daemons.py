@@ -45,11 +45,16 @@ def start_daemon(work: Callable[[], None], name: str) -> Daemon:
     return thread
 
 
+def end_soon(thread: Daemon) -> None:
+    """Raises SystemExit in it, which goes through every `except Exception`."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+
+
 def end_daemons() -> None:
-    """Raises SystemExit in each, which goes through every `except Exception`, and waits for them."""
+    """Tells each to end, and waits for them."""
     ending = [t for t in list(_running) if t is not threading.current_thread()]
     for thread in ending:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        end_soon(thread)
     until = time.monotonic() + WAIT_S
     for thread in ending:
         thread.ended.wait(max(0.0, until - time.monotonic()))

@@ -78,6 +78,8 @@ class Bench(Protocol):
 
     def trouble(self) -> str | None: ...
 
+    def wake(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -131,6 +133,10 @@ class Judge:
     def expect(self, programs: Sequence[Program]) -> None:
         """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""
         self._bench.expect(programs)
+
+    def wake(self) -> None:
+        """Something will be submitted soon: the first worker takes the device meanwhile."""
+        self._bench.wake()
 
     def judge(self, program: Program, code: str) -> Verdict:
         """Gates 1 to 5 and a quick timing; on the host target the cost."""

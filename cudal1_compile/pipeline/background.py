@@ -3,6 +3,7 @@
     call, call, ... on the first compile  |  a worker thread synthesizes
     call boundary after the worker is done: compile with the new plan, swap
 
+The worker traces nothing: while any thread does, Dynamo refuses every call of a compiled function.
 Forward and backward swap as a pair, because a call runs on one compile and its backward belongs to that; what is
 still outstanding keeps the old code. Nothing is compiled or swapped during a stream capture. A graph with
 symbolic sizes is not swapped: the next process finds the kernels.
@@ -34,7 +35,7 @@ class Background:
         self._done: GraphPlanned | None = None
         self._lock = threading.Lock()
         self._current: CompiledGraph = pipeline.finish(plan)
-        self._can_swap = not any(isinstance(x, torch.SymInt) for x in pipeline.job.example_inputs)
+        self._can_swap = not pipeline.is_symbolic
         self.worker = start_daemon(partial(self._work, pipeline), "cudal1-background")
 
     def __call__(self, *args: Any) -> Any:
@@ -44,7 +45,7 @@ class Background:
 
     def _work(self, pipeline: Pipeline) -> None:
         try:
-            plan = pipeline.synthesize(self._plan)
+            plan = pipeline.synthesize(self._plan, settles=False)
         except Exception as error:  # noqa: BLE001  a thread has nobody to raise to
             level = logging.WARNING if threading.main_thread().is_alive() else logging.DEBUG  # else it just ends
             log.log(level, "the background synthesis failed: %s", error)
@@ -63,7 +64,8 @@ class Background:
         if plan is None or pipeline is None:
             return
         try:
-            self._current = pipeline.with_inputs(args).finish(plan)
+            pipeline = pipeline.with_inputs(args)
+            self._current = pipeline.finish(pipeline.settle(plan, self._plan))
         except Exception as error:  # noqa: BLE001  the first compile goes on running
             log.warning("the kernels made in the background are not used: %s", error)
 

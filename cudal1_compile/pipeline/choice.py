@@ -1,18 +1,22 @@
 """Never slower: which variant of a graph runs is measured on the user's own first calls.
 
-    warm-up of each, then rounds in ABBA order: inductor aten all_kernels | all_kernels aten inductor | ...
+    inductor's warm-up -> of each rival, as it is compiled: its warm-up; until all are there `inductor` runs
+    -> rounds in ABBA order: inductor aten all_kernels | all_kernels aten inductor | ...
     at most 28 calls, with products 40; after two rounds the hopeless drop out: two go on against `inductor`
     -> as many calls again where a gain shows that is not proven yet
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
 `inductor` is Inductor without kernels, `no_layout_opt` the same with convolutions in the layout that they are
-given, not in channels-last, `aten` the graph without Inductor (aten.py). Every call is executed exactly once, by
-one variant, forward and backward as a pair. CUDA events around both are read when they are done; on a
-stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack of the other
-variants' calls could hide the host's time for now: so it may not be more than `inductor` takes on either.
-Far ahead of the device the host waits for a place in the queue, as long as calls of others take: so of the host's
-time a variant's shortest call counts. And where it is further ahead than a whole trial, no event is done when the
-figures are looked at: there, three times at most, the host waits for the device, WAIT_S at most.
+given, not in channels-last, `aten` the graph without Inductor (aten.py). The first call waits for `inductor`
+alone; its rivals are compiled at the beginning of later calls, one a call, once the first calls are over
+(first_calls.py). Not in a thread: while any thread traces, Dynamo refuses each call of a compiled function.
+Every call is executed exactly once, by one variant, forward and backward as a pair. CUDA events around both are
+read when they are done; on a stream that has run dry they hold the host's time too. On a busy stream they do not,
+and the slack of the other variants' calls could hide the host's time for now: so it may not be more than
+`inductor` takes on either. Far ahead of the device the host waits for a place in the queue, as long as calls of
+others take: so of the host's time a variant's shortest call counts. And where it is further ahead than a whole
+trial, no event is done when the figures are looked at: there, three times at most, the host waits for the device,
+WAIT_S at most.
 During a stream capture nothing is tried: `inductor` runs. Once decided the losers are dropped.
 """
 
@@ -45,12 +49,15 @@ MAX_RIVALS = 3  # of `inductor`: more could not all be proven within USUAL_CALLS
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `inductor` after two rounds, so that the rest get enough calls for a proof
 LOOKS = 2  # at the figures: after the calls above, and after as many more
-SETTLED = LOOKS * MAX_CALLS + 2  # calls, after which every trial has ended
+SETTLED = LOOKS * MAX_CALLS + 4  # calls, after which every trial has ended, where each call runs every graph
 WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
 CompiledGraph = Callable[..., Any]
+Compile = Callable[
+    [Sequence[Any]], CompiledGraph | None
+]  # a variant, for the inputs of a call; None: it cannot be had
 CudaMark = tuple[torch.cuda.Event, float]
 Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
@@ -111,7 +118,10 @@ class Decision:
 
 
 class VariantTrial:
-    """Callable in place of the compiled graph. `variants` holds those still in the trial, `inductor` first."""
+    """Callable in place of the compiled graph. `variants` holds those still in the trial, `inductor` first.
+
+    `coming`: rivals that are not compiled yet, in the order of their rounds.
+    """
 
     def __init__(
         self,
@@ -120,26 +130,39 @@ class VariantTrial:
         decided: Callable[[PlanChoice, float], None],
         warmup_calls: int = WARMUP_CALLS,
         most_calls: int = USUAL_CALLS,
+        coming: Mapping[PlanChoice, Compile] | None = None,
+        may_compile: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.variants = dict(variants)
-        self.most_calls = most_calls
+        """may_compile: asked at the beginning of a call that finds `coming` not empty."""
+        self.variants: dict[PlanChoice, CompiledGraph] = {}
+        self.coming = dict(coming or {})
+        self.calls = 0  # until it is decided
+        self.threads: set[int] = set()  # that made these calls
+        self.most_calls, self._warmup_calls, self._may_compile = most_calls, warmup_calls, may_compile
         self.clock, self.decided = clock, decided
         self.is_decided = False
         self._current: CompiledGraph = self._try  # afterwards the winner itself: a call then costs no test
         self._plain = variants["inductor"]
-        self._rivals = len(variants) - 1
-        self._queue = deque((n, False) for n in variants for _ in range(1 if n == "aten" else warmup_calls))
-        self._calls = self._rounds = 0
+        self._queue: deque[tuple[PlanChoice, bool]] = deque()
+        self._counted = self._rounds = 0  # calls and rounds of the trial
         self._looks = 1
-        self._timed: dict[PlanChoice, list[TimedCall]] = {name: [] for name in variants}
+        self._timed: dict[PlanChoice, list[TimedCall]] = {}
         self._lock = threading.Lock()
+        self._is_compiling = False
+        for name, run in variants.items():
+            self._add(name, run)
+        self._rivals = len(variants) - 1
 
     def __call__(self, *args: Any) -> Any:
         return self._current(*args)
 
     def _try(self, *args: Any) -> Any:
+        self.calls += 1
+        self.threads.add(threading.get_ident())
         if not self.clock.is_usable():
             return self._plain(*args)
+        if self.coming and not self._queue and self._may_compile():
+            self.compile_next(args)
         with self._lock:
             turn = self._next_turn()
         if turn is None:
@@ -148,8 +171,32 @@ class VariantTrial:
         run, call = turn
         return run(*args) if call is None else self._timed_call(run, call, args)
 
+    def compile_next(self, inputs: Sequence[Any]) -> None:
+        """One of those that are coming; it then waits for its warm-up. By one thread at a time."""
+        with self._lock:
+            if self._is_compiling or not self.coming:
+                return
+            self._is_compiling = True
+            name = next(iter(self.coming))
+            build = self.coming.pop(name)
+        run: CompiledGraph | None = None
+        try:
+            run = build(inputs)
+        finally:  # also of an interrupt
+            with self._lock:
+                self._is_compiling = False
+                if run is not None:
+                    self._rivals += 1
+                    self._add(name, run)
+
+    def _add(self, name: PlanChoice, run: CompiledGraph) -> None:
+        self.variants[name], self._timed[name] = run, []
+        self._queue.extend((name, False) for _ in range(1 if name == "aten" else self._warmup_calls))
+
     def _next_turn(self) -> tuple[CompiledGraph, TimedCall | None] | None:
         """What runs now, with a Call where it is timed; None: the trial is over."""
+        if not self._queue and (self.coming or self._is_compiling):
+            return self._plain, None
         if not self._queue:
             self._add_round()
         if not self._queue:
@@ -159,7 +206,7 @@ class VariantTrial:
                 self._add_round()
         if self.is_decided or not self._queue:
             return None
-        self._calls += 1
+        self._counted += 1
         name, is_timed = self._queue.popleft()
         if not is_timed:
             return self.variants[name], None
@@ -174,7 +221,7 @@ class VariantTrial:
             self.variants = {name: run for name, run in self.variants.items() if name in kept}
             self._timed = {name: self._timed[name] for name in self.variants}
         names = list(self.variants)
-        if len(names) > 1 and self._calls + len(names) <= self.most_calls * self._looks:
+        if len(names) > 1 and self._counted + len(names) <= self.most_calls * self._looks:
             self._queue.extend((name, True) for name in (names if self._rounds % 2 == 0 else reversed(names)))
             self._rounds += 1
 

@@ -1,9 +1,11 @@
 """Plan, then compile: one Dynamo graph from its stored or new plan to a callable.
 
     stored plan | collect -> look up -> synthesize        which regions have kernels
-    -> finish: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py);
-               a graph that aten runs faster is not compiled at all (aten.py)
+    -> finish: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py), of
+               which Inductor's alone is compiled now; a graph that aten runs faster is not compiled (aten.py)
 
+The first call waits for Inductor's own compile, and at most budget_s and MORE_S beside it: what tracing takes,
+synthesis has less.
 compile_fx runs on a fresh copy each time, because it owns and changes what it gets, and always with one pass at
 the hook, whose uuid is the digest of this graph's decisions.
 """
@@ -20,6 +22,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._dynamo.utils import preserve_rng_state
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx
 
@@ -32,9 +35,9 @@ from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import forget_symbols
+from cudal1_compile.inductor.late import as_traced
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
-from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline.choice import (
     GRAPH_MAX_RIVALS,
@@ -58,7 +61,8 @@ from cudal1_compile.runtime.target import Target, free_memory
 
 log = logging.getLogger(__name__)
 
-COMPILES_S = 30.0  # of variants before the first call: what one more might win is not worth a longer wait
+MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_s
+MORE_SHARE = 0.1  # and of Inductor's compile
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Pipeline:
 
     def __init__(self, job: CompileJob, session: Session) -> None:
         self.job, self.session = job, session
+        self.begun_s = time.monotonic()
+        self.collect_s = 0.0  # the longest that it took to collect the graphs
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
@@ -84,12 +90,20 @@ class Pipeline:
         self.faults: list[str] = []  # the last is stored
         self.passes = PassLog()
 
+    def decide(self) -> GraphPlanned:
+        """The plan, with kernels written for what has none where the options say so."""
+        with self.planner.preparation as preparation:
+            if self._may_ask_the_judge and self.stored() is None:
+                preparation.begin()
+            plan = self.plan()
+            if plan.is_open and self.job.options.on_miss == "synthesize":
+                plan = self.synthesize(plan, self._left_s)
+        return plan
+
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
         stored = self.stored()
         if stored is None:
-            if self._may_ask_the_judge:
-                fork_server.prepare()
             return self.survey()[1]
         return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
 
@@ -98,6 +112,7 @@ class Pipeline:
         """Whether kernels may be written for this graph, and measured on a GPU."""
         options = self.job.options
         has_time = min(options.budget_s, self.session.budget(options.process_budget_s).left_s) > 0
+        has_time = has_time and not self.session.is_interrupted
         return options.on_miss == "synthesize" and has_time and self.job.place.target.kind == "cuda"
 
     def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
@@ -131,8 +146,9 @@ class Pipeline:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
         job, options = self.job, self.job.options
         splice = self._splice(plan, "all_kernels", None) if plan is not None else None
+        begun_s = time.monotonic()
         with self.passes.run("collect"):
-            return collect(
+            found = collect(
                 job.gm,
                 job.example_inputs,
                 options.inductor,
@@ -141,6 +157,8 @@ class Pipeline:
                 splice,
                 self.passes,
             )
+        self.collect_s = max(self.collect_s, time.monotonic() - begun_s)
+        return found
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
@@ -159,19 +177,32 @@ class Pipeline:
         """For what is called after the compile: the example's tensors must not live as long as the graph."""
         return self.with_inputs(())
 
-    def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
-        """Products of the backward come last, when it is known which kernels its forward has."""
-        end = time.monotonic() + self.job.options.budget_s
-        with self.passes.run("synthesis"):
+    def synthesize(self, plan: GraphPlanned, budget_s: float | None = None, settles: bool = True) -> GraphPlanned:
+        """Products of the backward come last, when it is known which kernels its forward has.
+
+        budget_s: by default that of the options. settles: traces the graph again where that is called for, which
+        no thread beside the user's may do.
+        """
+        budget_s = self.job.options.budget_s if budget_s is None else budget_s
+        end = time.monotonic() + budget_s
+        settle = self.settle if settles else _as_it_is
+        with self.passes.run("synthesis"), self.planner.preparation:
             first = [r for r in plan.regions if not r.seen.may_change]
             if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
-                found = self.planner.synthesize(first, FORWARD_SHARE * self.job.options.budget_s)
+                end -= 2 * self.collect_s  # where kernels of products are found the graphs are collected again
+                found = self.planner.synthesize(first, FORWARD_SHARE * (end - time.monotonic()))
                 answers = {r.fingerprint: r for r in found}
                 answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
-                plan = self.settle(answered, plan)
+                end += self.collect_s
+                plan = settle(answered, plan)
             left_s = max(0.0, end - time.monotonic())
             done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
-            return self.settle(done, plan)
+            return settle(done, plan)
+
+    @property
+    def _left_s(self) -> float:
+        """Seconds of budget_s, those since this compile began not counted."""
+        return max(0.0, self.begun_s + self.job.options.budget_s - time.monotonic())
 
     def finish(self, plan: GraphPlanned) -> CompiledGraph:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
@@ -183,7 +214,8 @@ class Pipeline:
             plan = plan if rivals else replace(plan, choice="inductor")
         self.planner.record_misses(plan.regions)
         choice = "all_kernels" if rivals else self._now(plan)
-        compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
+        with self.session.first_calls.compiling():
+            compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
         if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
@@ -205,7 +237,7 @@ class Pipeline:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
-        with self.passes.run(f"compile, variant {choice}"):
+        with self.passes.run(f"compile, variant {choice}"), as_traced(self.job.example_inputs):
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm),
                 list(self.job.example_inputs),
@@ -235,7 +267,6 @@ class Pipeline:
             log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
             forget_symbols()
             return plain
-        is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
         later = self.without_inputs()
 
         def without_kernels(args: Sequence[Any]) -> CompiledGraph:
@@ -247,7 +278,7 @@ class Pipeline:
             self.job.options.shadow,
             plan.kernels(choice).values(),
             self.job.place.device,
-            None if is_symbolic or has_several_ranks() else without_kernels,
+            None if self.is_symbolic or has_several_ranks() else without_kernels,
             has_cuda_graphs(self.job.options.inductor),
         )
 
@@ -310,20 +341,10 @@ class Pipeline:
         return "inductor" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> CompiledGraph:
+        """Inductor's variant, with the others to come."""
         begun_s = time.monotonic()
-        variants: dict[PlanChoice, CompiledGraph] = {"inductor": self.build(plan, "inductor")}
-        for choice in rivals:
-            if (
-                choice not in ("all_kernels", "aten") and time.monotonic() - begun_s > COMPILES_S
-            ):  # aten compiles nothing
-                log.info("variant %s is not tried: the others have compiled for %.0f s", choice, COMPILES_S)
-                continue
-            try:
-                variants[choice] = self.build(plan, choice)
-            except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
-                log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
-                forget_symbols()
-
+        inductor = self.build(plan, "inductor")
+        took_s = time.monotonic() - begun_s
         later = self.without_inputs()
 
         def decided(choice: PlanChoice, ratio: float) -> None:
@@ -332,9 +353,51 @@ class Pipeline:
             later.session.remember(final, later.passes)
             report(final, later.job.place.target.kind)
 
-        warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
-        most_calls = MAX_CALLS if len(variants) - 1 > self._usual_rivals else USUAL_CALLS
-        return VariantTrial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
+        trial = VariantTrial(
+            {"inductor": inductor},
+            CudaClock(self.job.place.device),
+            decided,
+            GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS,
+            MAX_CALLS if len(rivals) > self._usual_rivals else USUAL_CALLS,
+            {choice: partial(later._build_rival, plan, choice) for choice in rivals},
+            self.session.first_calls.are_over,
+        )
+        if self.is_symbolic and not self._compile_now(trial, took_s):
+            return inductor
+        self.session.first_calls.watch(trial)
+        return trial
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether its sizes change from call to call."""
+        return any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
+
+    def _compile_now(self, trial: VariantTrial, took_s: float) -> bool:
+        """The rivals of a graph with symbolic sizes, for which there is time; whether all of them.
+
+        A later call's numbers do not stand for such sizes, and the guards are closed then. Without all of them
+        nothing is tried: a later process may have more time left.
+        """
+        limit_s = (1 + MORE_SHARE) * took_s + self.job.options.budget_s + MORE_S
+        while trial.coming:
+            if time.monotonic() - self.begun_s + took_s * len(trial.coming) > limit_s:
+                log.info("variants that are not tried for want of time: %s", ", ".join(trial.coming))
+                return False
+            trial.compile_next(self.job.example_inputs)
+        return True
+
+    def _build_rival(self, plan: GraphPlanned, choice: PlanChoice, inputs: Sequence[Any]) -> CompiledGraph | None:
+        try:
+            with preserve_rng_state():  # a compile may time its choices on random data
+                return self.with_inputs(inputs).build(plan, choice)
+        except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
+            log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
+            forget_symbols()
+            return None
+
+
+def _as_it_is(plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
+    return plan
 
 
 def _forward_products(plan: GraphPlanned) -> set[str]:

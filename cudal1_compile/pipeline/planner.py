@@ -46,6 +46,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.place import TargetDevice
+from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.progress import LineProgress
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
@@ -57,6 +58,7 @@ from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 log = logging.getLogger(__name__)
 
 NO_KERNEL = "no kernel yet"
+INTERRUPTED = "synthesis was interrupted"
 FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
 
 
@@ -64,6 +66,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
+        self.preparation = Preparation(place, options.generator)
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
@@ -157,10 +160,13 @@ class Planner:
         """Answers for the untuned ones, most valuable first, as long as the budgets allow.
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
+        An interrupt ends this, for the process; what was found is kept. The next one is raised.
         """
         untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
         if not untuned:
             return tuple(regions)
+        if self.session.is_interrupted:
+            return self._all_untuned(regions, INTERRUPTED)
         budget = self.session.budget(self.options.process_budget_s)
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
@@ -168,12 +174,21 @@ class Planner:
         start = time.monotonic()
         answers: dict[str, PlannedRegion] = {}
         try:
-            answers |= self._verify_again(untuned, start + granted_s)
-            rest = [r for r in untuned if r.fingerprint not in answers]
-            answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
+            with self.preparation:
+                answers |= self._verify_again(untuned, start + granted_s)
+                rest = [r for r in untuned if r.fingerprint not in answers]
+                answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
+        except KeyboardInterrupt:
+            self.session.interrupt()
+            self.preparation.close()
+            log.warning(
+                "interrupted: no more kernels are written in this process (until torch.compiler.reset()), the "
+                "model is compiled with those that were found; a second interrupt ends the compile too"
+            )
+            answers = {r.fingerprint: self._found(r.seen) for r in untuned}
         finally:
             budget.give_back(granted_s - (time.monotonic() - start))
         return tuple(answers.get(r.fingerprint, r) for r in regions)
@@ -184,10 +199,10 @@ class Planner:
         if not kernels:
             return {}
         answers = {r.fingerprint: self._untuned(r.seen, "no time to verify its kernel again") for r, _ in kernels}
-        with Judge(self.place.target) as judge:
-            for region, entry in kernels:
-                if time.monotonic() < deadline_s:
-                    answers[region.fingerprint] = self._verified(region.seen, entry, judge)
+        judge = self.preparation.judge()
+        for region, entry in kernels:
+            if time.monotonic() < deadline_s:
+                answers[region.fingerprint] = self._verified(region.seen, entry, judge)
         return answers
 
     def _outdated(self, seen: SeenRegion) -> Entry | None:
@@ -222,19 +237,18 @@ class Planner:
         seen = {r.fingerprint: r.seen for r in untuned}
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
-            generator = self._generator()
-            with Judge(self.place.target) as judge:
-                return synthesize_all(
-                    programs,
-                    generator,
-                    judge,
-                    self.store,
-                    Budget(seconds=seconds),
-                    progress,
-                    values=values,
-                    counts=counts,
-                    found=lambda fingerprint: self._decided(seen[fingerprint]),
-                )
+            generator, judge = self._generator(), self.preparation.judge()
+            return synthesize_all(
+                programs,
+                generator,
+                judge,
+                self.store,
+                Budget(seconds=seconds),
+                progress,
+                values=values,
+                counts=counts,
+                found=lambda fingerprint: self._decided(seen[fingerprint]),
+            )
 
     def _decided(self, seen: SeenRegion) -> Entry | None:
         """The entry that makes work on an untuned region needless, once another process has stored it."""
@@ -264,6 +278,13 @@ class Planner:
                 share = timing.floor_us / timing.baseline_us if timing else None
                 return replace(self._untuned(seen, reason), floor_share=share)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
+
+    def _found(self, seen: SeenRegion) -> PlannedRegion:
+        """What is stored for it, after an interrupt."""
+        found = self.look_up(seen)
+        if found.outcome == "untuned":
+            return replace(found, reason=INTERRUPTED)
+        return replace(found, outcome="new") if found.outcome == "hit" else found
 
     def _all_untuned(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
         return tuple(replace(r, reason=why) if r.outcome == "untuned" else r for r in regions)

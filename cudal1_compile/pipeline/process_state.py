@@ -19,6 +19,7 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.pipeline.first_calls import FirstCalls
 from cudal1_compile.pipeline.trace import PassLog, PassRun
 from cudal1_compile.synthesis import ProcessBudget
 
@@ -73,6 +74,8 @@ class Session:
         self.totals = Totals()
         self._plans: deque[tuple[GraphPlanned, PassLog]] = deque(maxlen=LAST_PLANS)
         self.replies = 0  # that generators gave
+        self.first_calls = FirstCalls()
+        self.is_interrupted = False  # nothing is written any more
 
     def store(self, directory: Path | None) -> Store:
         """The kernel cache in a directory (by default the user's); the registry then loads from it too."""
@@ -99,6 +102,17 @@ class Session:
             self._budget.give_back(process_budget_s - (self._granted_s or 0.0))
             self._granted_s = process_budget_s
             return self._budget
+
+    def interrupt(self) -> None:
+        """The generators go too: one that was interrupted may be in any state."""
+        with self._lock:
+            self.is_interrupted = True
+            self._generators.clear()
+
+    def end_if_interrupted(self) -> None:
+        """For commands, of which Ctrl-C ends everything. Raises KeyboardInterrupt."""
+        if self.is_interrupted:
+            raise KeyboardInterrupt
 
     def count_replies(self, replies: int) -> None:
         with self._lock:

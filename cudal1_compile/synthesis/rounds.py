@@ -154,12 +154,12 @@ class _Run:
         self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
     def _next_group(self) -> list[RegionTask]:
-        """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.
+        """Regions that are fewest rounds along, as many as the generator takes.
 
         Where candidates of an earlier call wait for the judge, their verdicts come before more of them.
         """
         waiting = [((t.rounds_done, bool(t.to_judge())), t) for t in self.tasks if t.wants_round]
-        waiting.sort(key=lambda pair: (*pair[0], pair[1].is_beaten))
+        waiting.sort(key=lambda pair: pair[0])
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
         return [t for key, t in waiting[:size] if key == waiting[0][0]]
 

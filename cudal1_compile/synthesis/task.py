@@ -58,7 +58,8 @@ REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another examination
 WAITS = "waits for the judge"
 CLOSER = "a closer look shows that it cannot win"
-BEATEN = 0.8  # score of the best candidate below which other regions go first
+ENOUGH = 4  # measured candidates, to tell by them
+CATCHABLE = 0.92  # of the faster baseline: the best of a round gains some 2% by another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,14 @@ class RegionTask:
 
     @property
     def wants_round(self) -> bool:
-        stopped = self.result is not None or self._trouble or self._hopeless or self._is_final or self.is_at_floor
+        stopped = (
+            self.result is not None
+            or self._trouble
+            or self._hopeless
+            or self._is_final
+            or self.is_at_floor
+            or self._is_beaten
+        )
         return not stopped and self.rounds_done < self.budget.rounds
 
     @property
@@ -220,9 +228,10 @@ class RegionTask:
         return found[0].speedup if found else None
 
     @property
-    def is_beaten(self) -> bool:
-        """Whether all that was measured is far behind the faster baseline."""
-        return self.is_compared and self.best is not None and self.best < BEATEN
+    def _is_beaten(self) -> bool:
+        """Whether a round's candidates are measured, and the best is too far behind the faster baseline."""
+        scored = self.archive.scored() if self.is_compared and not self.to_judge() else []
+        return len(scored) >= ENOUGH and max(map(upper_bound, scored)) < CATCHABLE
 
     # the examination
 

@@ -37,7 +37,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import place, planner, process_state
+from cudal1_compile.pipeline import place, preparation, process_state
 from cudal1_compile.pipeline.background import Background
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.data.template_generator import TemplateGenerator
@@ -173,13 +173,21 @@ def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.
 
     assert may_ask() and not may_ask("host")
     assert not may_ask(on_miss="fallback") and not may_ask(budget_s=0.0) and not may_ask(process_budget_s=0.0)
-    prepared: list[int] = []
-    monkeypatch.setattr(pipeline.fork_server, "prepare", lambda: prepared.append(1))
+    done: list[str] = []
+    begin, close, collect = preparation.Preparation.begin, Judge.close, pipeline.collect
+
+    def note(name: str, run: Any) -> Any:
+        return lambda *args: (done.append(name), run(*args))[1]
+
+    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: None)
+    monkeypatch.setattr(preparation.Preparation, "begin", note("begin", begin))
+    monkeypatch.setattr(Judge, "close", note("close", close))
+    monkeypatch.setattr(pipeline, "collect", note("collect", collect))
     monkeypatch.setattr(pipeline.Pipeline, "_may_ask_the_judge", True)
     for _ in range(2):
         check(compile_(OneReply()))
         forget()
-    assert len(prepared) == 1  # the second time the plan is stored
+    assert done == ["begin", "collect", "close"], "one judge, and none where the plan is stored"
 
 
 def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +253,14 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
         made.append(self)
         start(self, *args)
 
+    traced_by: list[threading.Thread] = []
+    settle = pipeline.Pipeline.settle
+
+    def note(*args: Any) -> Any:
+        traced_by.append(threading.current_thread())
+        return settle(*args)
+
+    monkeypatch.setattr(pipeline.Pipeline, "settle", note)
     monkeypatch.setattr(Background, "__init__", remember)
     fast = compile_(OneReply(), on_miss="background")
     x = torch.randn(32, 64, requires_grad=True)
@@ -253,6 +269,7 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
     made[0].worker.join(BUDGET_S)
     torch.testing.assert_close(fast(x), before)
     assert made[0]._current is not first, "the kernels were not taken"
+    assert traced_by == [threading.main_thread()], "a thread beside the user's may not trace"
     before.square().sum().backward()
     y = x.detach().clone().requires_grad_()
     model(y).square().sum().backward()
@@ -404,7 +421,7 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
 def test_candidates_that_crash_hang_or_lie(
     body: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planner, "Judge", partial(Judge, limits=Limits(host_s=2.0)))
+    monkeypatch.setattr(preparation, "Judge", partial(Judge, limits=Limits(host_s=2.0)))
     check(compile_(Fixed(body), budget_s=30))
     line = summary(capsys)
     assert "unprofitable 1" in line or "untuned 1" in line

@@ -63,9 +63,6 @@ def test_honest_kernels_are_timed_and_accepted(session: DeviceSession, honest: H
     program = region(honest.region)
     entrant = _entrant(program, honest.code)
     quick = session.quick(program, entrant, 7)
-    if isinstance(quick, Deferred):
-        assert "its reference takes" in quick.reason
-        return
     assert isinstance(quick, Timed), quick
     (final,) = session.finalists(program, [entrant], 7)
     assert isinstance(final, Accepted) or "vary too much" in str(final), final
@@ -96,7 +93,7 @@ def test_want_of_room_is_said_with_what_it_takes(session: DeviceSession) -> None
         if SLICED[0].region == "softmax"
         else (session.baselines(program, 7, inductor=False))
     )
-    assert isinstance(verdict, Deferred) and "MiB, 1 MiB of the device are free" in verdict.reason
+    assert isinstance(verdict, Deferred) and "MiB, 1 MiB are free" in verdict.reason
     assert session.short_of_room
 
 
@@ -126,4 +123,4 @@ def test_one_case_is_held_at_a_time(session: DeviceSession, monkeypatch: pytest.
 def test_attacks_are_refused_at_full_size(session: DeviceSession, attack: Attack) -> None:
     program = region(attack.region)
     (verdict,) = session.finalists(program, [_entrant(program, attack.code)], 7)
-    assert isinstance(verdict, Rejected) or "its reference takes" in str(verdict), verdict
+    assert isinstance(verdict, Rejected), verdict

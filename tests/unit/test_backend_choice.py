@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from cudal1_compile.pipeline.choice import (
     lower_bound,
     worth_more_calls,
 )
+from cudal1_compile.pipeline.first_calls import FirstCalls
 
 COST_US = {"inductor": 100.0, "all_kernels": 80.0, "unfusible_only": 90.0}
 FOUR = ("inductor", "aten", "all_kernels", "unfusible_only")
@@ -51,11 +53,26 @@ class FakeClock:
         return not self.capturing
 
 
+class Graph:
+    def __init__(self, calls: int, *threads: int) -> None:
+        self.calls, self.threads = calls, {1, *threads}
+
+
 class Bench:
     """Variants that count their calls and take the time they are told."""
 
-    def __init__(self, costs: dict[str, float], noise: float = 0.0, seed: int = 0, **settings: int) -> None:
-        self.clock, self.ran, self.decided = FakeClock(), [], []
+    def __init__(
+        self,
+        costs: dict[str, float],
+        noise: float = 0.0,
+        seed: int = 0,
+        late: tuple[str, ...] = (),
+        broken: tuple[str, ...] = (),
+        **settings: int,
+    ) -> None:
+        """late: compiled at calls, once `may_compile` says so. broken: of those, what does not compile."""
+        self.clock, self.ran, self.decided, self.compiled = FakeClock(), [], [], []
+        self.may_compile = True
         rng = random.Random(seed)
 
         def variant(name: str) -> Any:
@@ -66,8 +83,21 @@ class Bench:
 
             return run
 
-        variants: Any = {n: variant(n) for n in costs}
-        self.trial = VariantTrial(variants, self.clock, lambda c, r: self.decided.append((c, r)), **settings)
+        def compile_late(name: str, inputs: tuple[int]) -> Any:
+            self.compiled.append((name, *inputs))
+            return None if name in broken else variant(name)
+
+        variants: Any = {n: variant(n) for n in costs if n not in late}
+        coming: Any = {n: partial(compile_late, n) for n in late}
+        decided = self.decided
+        self.trial = VariantTrial(
+            variants,
+            self.clock,
+            lambda c, r: decided.append((c, r)),
+            coming=coming,
+            may_compile=lambda: self.may_compile,
+            **settings,
+        )
 
     def call(self, times: int) -> None:
         for i in range(times):
@@ -96,6 +126,85 @@ def test_schedule(names: tuple[str, ...]) -> None:
     # rounds until the rivals that are left can all be proven at the confidence of all that began
     assert len(set(timed[2 * len(names) :])) <= 3
     assert lower_bound([1.0] * timed.count("inductor"), 1 - (1 - CONFIDENCE) / (len(names) - 1)) == 1.0
+
+
+@pytest.mark.parametrize("wait", [0, 50])
+def test_rivals_join_at_calls(wait: int) -> None:
+    """One a call, with its inputs; then everything is as if all had been there from the beginning."""
+    at_once = Bench(dict.fromkeys(FOUR, 100.0), noise=0.02)
+    at_once.call(USUAL_CALLS + 1)
+    bench = Bench(dict.fromkeys(FOUR, 100.0), noise=0.02, late=FOUR[1:])
+    bench.may_compile = False
+    bench.call(WARMUP_CALLS + wait)
+    assert bench.ran == ["inductor"] * (WARMUP_CALLS + wait) and not bench.compiled
+    bench.may_compile = True
+    bench.call(USUAL_CALLS + 1)
+    assert bench.compiled == [("aten", 0), ("all_kernels", 1), ("unfusible_only", 3)]
+    assert bench.ran[wait : wait + USUAL_CALLS] == at_once.ran[:USUAL_CALLS]
+    assert len(bench.decided) == 1 and not bench.trial.coming
+
+
+def test_a_rival_that_does_not_compile_is_no_rival() -> None:
+    bench = Bench(COST_US, late=("all_kernels", "unfusible_only"), broken=("all_kernels",))
+    bench.call(USUAL_CALLS + 2)
+    assert bench.decided[0][0] == "unfusible_only" and "all_kernels" not in bench.ran
+    bench = Bench(COST_US, late=("all_kernels", "unfusible_only"), broken=("all_kernels", "unfusible_only"))
+    bench.call(WARMUP_CALLS + 2)
+    assert bench.decided == [("inductor", 1.0)]
+
+
+def test_an_interrupted_compile_costs_its_rival_alone() -> None:
+    def interrupted(inputs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    bench = Bench(COST_US, late=("all_kernels", "unfusible_only"))
+    bench.trial.coming["all_kernels"] = interrupted
+    bench.call(WARMUP_CALLS)
+    with pytest.raises(KeyboardInterrupt):
+        bench.call(1)
+    bench.call(USUAL_CALLS + 1)
+    assert bench.decided[0][0] == "unfusible_only"
+
+
+def test_other_threads_run_inductor_while_one_compiles() -> None:
+    bench = Bench({"inductor": 100.0, "all_kernels": 80.0}, late=("all_kernels",))
+    bench.call(WARMUP_CALLS)
+    compile_all = bench.trial.coming["all_kernels"]
+
+    def compile_slowly(inputs: Any) -> Any:
+        thread = threading.Thread(target=bench.call, args=(5,))
+        thread.start()
+        thread.join()
+        return compile_all(inputs)
+
+    bench.trial.coming["all_kernels"] = compile_slowly
+    bench.call(1)
+    assert bench.ran == ["inductor"] * (WARMUP_CALLS + 5) + ["all_kernels"] and not bench.decided
+    bench.call(USUAL_CALLS)
+    assert bench.decided[0][0] == "all_kernels"
+
+
+def test_first_calls_are_over_when_every_graph_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that runs twelve times in a model's first call does not make it longer."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    calls = FirstCalls()
+    graphs = [Graph(1), Graph(12)]
+    for graph in graphs:
+        with calls.compiling():
+            now += 8.0
+        calls.watch(graph)
+    assert not calls.are_over()
+    graphs[0].calls = 2
+    assert calls.are_over()
+    graphs[0].calls, now = 1, now + 7.9
+    assert not calls.are_over()
+    now += 0.2  # a graph may never run again
+    assert calls.are_over()
+    calls.watch(other := Graph(100, 2))
+    assert not calls.are_over(), "the other thread's calls would be refused"
+    del other
+    assert calls.are_over()
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,28 @@ def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+def test_the_first_worker_takes_the_device_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    bench.wake()
+    bench._slots._threads[bench._slots.first].shutdown()
+    assert scripts[0].asked == ["start"] and bench.workers == 1
+    bench.close()
+
+
+def test_a_worker_that_cannot_start_ahead_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench(monkeypatch, [Script([]) for _ in range(3)])
+    monkeypatch.setattr(pool.Slot, "start", lambda slot: _raise(WorkerLost("no device")))
+    bench.wake()
+    done = bench._slots._threads[bench._slots.first].submit(lambda: True)
+    assert done.result(10.0) and bench._work.enlist(bench._slots.first), "it may be asked again"
+    bench.close()
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)

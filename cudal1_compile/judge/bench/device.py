@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -30,15 +31,17 @@ import torch
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
-from cudal1_compile.judge.bench.finals import FinalsRunner, Heat
+from cudal1_compile.judge.bench.finals import FinalsRunner, Heat, Smaller
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
 from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
 from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
+from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.checks.memcheck import find_fault
 from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.inputs.make import derive_seed
+from cudal1_compile.judge.inputs.reduced import names_sizes, reduced
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import fork_server, wire
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
@@ -46,7 +49,7 @@ from cudal1_compile.judge.sandbox.builders import Builders
 from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
-from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
@@ -152,19 +155,36 @@ class DeviceBench:
         """Gates 5 to 8 on fresh data, all candidates together. is_exam: those before, first."""
         fresh = derive_seed(seed, "finalists")
         several = [with_unrounded(program, c) for c in candidates]
+        found = ((i, self._smaller(program, c)) for i, c in enumerate(candidates) if is_exam)
+        smaller = {i: s for i, s in found if s is not None}
+        checked = [
+            (s.program, s.candidate) if (s := smaller.get(i)) else (program, c) for i, c in enumerate(candidates)
+        ]
         heat = Heat(
             program,
             candidates,
             [self._build_again(program, c) for c in candidates],
             {i: (cs[0], self._build_again(program, cs[0])) for i, cs in enumerate(several) if len(cs) > 1},
-            [self._checks.submit(find_fault, program, c, fresh, self.limits.host_s) for c in candidates],
+            [self._checks.submit(find_fault, p, c, fresh, self.limits.host_s) for p, c in checked],
             seed,
             fresh,
             [Future() for _ in candidates],
             is_exam,
+            smaller,
         )
         self._send(None, partial(self._finals.run, heat))
         return list(heat.answers)
+
+    def _smaller(self, program: Program, candidate: Candidate) -> Smaller | None:
+        """None where the region is small enough for all cases, or the candidate is right at its sizes alone."""
+        other = reduced(program) if is_lean(program) else None
+        if other is None or names_sizes(program, candidate):
+            return None
+        try:
+            made = parse_candidate(candidate.code, other)
+        except CandidateError:
+            return None
+        return Smaller(other, made, self._build_again(other, made))
 
     def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]:
         """aten as the candidate, Inductor as the baseline where it is asked for, once that is compiled ahead."""
@@ -184,6 +204,9 @@ class DeviceBench:
         else:
             send()
         return answer
+
+    def wake(self) -> None:
+        self._send(self._slots.first, _start)
 
     def close(self) -> None:
         self._fork_server.give_up_young()
@@ -433,6 +456,11 @@ class DeviceBench:
 def _uuid(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+def _start(slot: Slot) -> None:
+    with suppress(WorkerLost, RuntimeError, OSError):  # the first that is asked of it says so
+        slot.start()
 
 
 def _is_no_answer(build: Future[Built]) -> bool:

@@ -41,6 +41,15 @@ Entrants = dict[int, tuple[Candidate, Binary]]  # by their place in the heat
 Verdicts = dict[int, Verdict]
 
 
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """A candidate built for its region at smaller sizes."""
+
+    program: Program
+    candidate: Candidate
+    build: Future[Built]
+
+
 @dataclass(slots=True)
 class Heat:
     """The finalists of one program, and what came of them."""
@@ -54,6 +63,7 @@ class Heat:
     seed: int
     answers: Sequence[Future[Verdict]]
     is_exam: bool = False  # nothing is proven of them yet
+    smaller: Mapping[int, Smaller] = field(default_factory=dict)  # by place, of candidates of a large region
     verdicts: Verdicts = field(default_factory=dict)
     wanted: Sequence[int] = ()  # places of those that nobody cancelled
 
@@ -134,12 +144,28 @@ class FinalsRunner:
                 heat.verdicts[i] = verdict
 
     def _try(self, heat: Heat, slot: Slot) -> None:
-        """Gates 3 to 5, before those of finalists."""
+        """Gates 3 to 5, before those of finalists; at smaller sizes first, where a large region has such."""
+        for i, smaller in heat.smaller.items():
+            if i not in heat.verdicts and (refused := self._refused_smaller(heat, slot, smaller)) is not None:
+                heat.verdicts[i] = refused
         for i, (candidate, binary) in heat.ready().items():
             request = wire.judge_request(heat.program, candidate, binary, heat.unrounded_seed, timed=False)
             verdict = ruled(heat.program, candidate, self.ask(slot, request, self._limits.request_s).verdicts[0])
             if not is_right(verdict):
                 heat.verdicts[i] = verdict
+
+    def _refused_smaller(self, heat: Heat, slot: Slot, smaller: Smaller) -> Verdict | None:
+        """None where it is right, and where it cannot be built or told there: the full size decides then."""
+        binary = smaller.build.result()
+        if not isinstance(binary, Binary):
+            return None
+        request = wire.judge_request(smaller.program, smaller.candidate, binary, heat.unrounded_seed, timed=False)
+        found = self.ask(slot, request, self._limits.request_s).verdicts[0]
+        verdict = ruled(smaller.program, smaller.candidate, found)
+        if not isinstance(verdict, Rejected) or verdict.stage != "verify":
+            return None
+        sizes = " ".join(f"{a.name}={a.size}" for a in smaller.program.axes)
+        return Rejected("verify", f"at {sizes}: {verdict.reason}")
 
     def _ask_unrounded(self, heat: Heat, slot: Slot) -> None:
         """Refuses candidates that are not right without their roundings."""

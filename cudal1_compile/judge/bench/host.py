@@ -169,8 +169,12 @@ class HostBench:
     def trouble(self) -> str | None:
         return self._canary.trouble()
 
+    def wake(self) -> None:
+        """There is no device."""
+
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        """What is running ends by itself: after an interrupt nobody is to wait for it."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _later(self, waiting: _Waiting, work: Callable[[], Verdict]) -> Future[Verdict]:
         answer: Future[Verdict] = Future()

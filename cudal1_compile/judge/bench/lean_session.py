@@ -269,14 +269,14 @@ class LeanSession:
 
     def _why_not(self, program: Program, scratch_bytes: int) -> Deferred | None:
         if (reason := why_no_parts(program)) is not None:
-            return Deferred(reason)
+            return Deferred(f"no room: {reason}")
         need = lean_bytes(program, scratch_bytes)
         if self._held is not None and self._held[0] == print_program(program):
             need -= self._held[2].image.size_bytes
         if self._make_room(need):
             return None
         free = self._clock.free_bytes()
-        return Deferred(f"a trial of this region needs {need >> 20} MiB, {free >> 20} MiB of the device are free")
+        return Deferred(f"no room: a trial of this region needs {need >> 20} MiB, {free >> 20} MiB are free")
 
     def _with_kernel(self, program: Program, entrant: Entrant, look: Callable[[LoadedKernel], Verdict]) -> Verdict:
         dims = {a.name: a.size for a in program.axes}

@@ -6,7 +6,7 @@
 The candidate reads the case's inputs themselves, which a checksum watches, and writes into outputs with canaries
 around them. Inputs are drawn for a shorter outermost axis, of a prime size, and repeated along it: what reads at
 a wrong place finds another number unless it is off by a multiple of that prime. References are computed part by
-part. LEAN_BYTES beside the region's tensors are enough for all of it.
+part (division.py). LEAN_BYTES beside the region's tensors are enough for all of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from cudal1_compile.judge.checks.trial import Right, Runner, Wrong
 from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, foreign_numbers
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
-from cudal1_compile.judge.oracle.chunk_plan import chunk_plan
-from cudal1_compile.judge.oracle.chunk_program import NoChunks
 from cudal1_compile.judge.oracle.f32_accumulation import keeps_float32, widened
 from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.kernel.candidate import Candidate
@@ -42,7 +40,7 @@ from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
 
 LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is copied
-LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a part
+LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a slice
 SLICE_BYTES = 1 << 30
 DRAWN_ELEMENTS = 1 << 23  # of one input
 PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
@@ -61,13 +59,8 @@ def lean_bytes(program: Program, scratch_bytes: int = 0) -> int:
 
 def why_no_parts(program: Program) -> str | None:
     """Why its reference cannot be computed within SLICE_BYTES; None where it can."""
-    if least_oracle_bytes(program, SLICE_BYTES) <= SLICE_BYTES:
-        return None
-    try:
-        chunk_plan(program, {}, SLICE_BYTES)
-    except NoChunks as reason:
-        return f"its reference takes {oracle_bytes(program, {}) >> 20} MiB at once, and in parts: {reason}"
-    return None
+    need = least_oracle_bytes(program, SLICE_BYTES)
+    return None if need <= SLICE_BYTES else f"its reference takes {need >> 20} MiB at once, however it is cut"
 
 
 def lean_case(program: Program, name: str, seed: int, device: torch.device, is_rough: bool = False) -> Case:
@@ -88,8 +81,9 @@ def lean_cases(program: Program, candidate: Candidate, seed: int, device: torch.
 
 
 def _case(program: Program, name: str, image: GuardedMemory, is_rough: bool) -> Case:
-    case = Case(program, name, image, {}, None, cut_of(program, {}, SLICE_BYTES), is_rough=is_rough)
-    return case.whole() if case.cut is None else case
+    cut = cut_of(program, {}, SLICE_BYTES) if oracle_bytes(program, {}) > SLICE_BYTES else None
+    case = Case(program, name, image, {}, None, cut, is_rough=is_rough)
+    return case.whole() if cut is None else case
 
 
 def _size(program: Program, axis: str) -> int:

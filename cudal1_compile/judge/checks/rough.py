@@ -15,13 +15,13 @@ from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.checks.division import cut_of
 from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.make import make_inputs
-from cudal1_compile.judge.inputs.sizes import LARGE_ELEMENTS, tensor_bytes, tensor_elements
+from cudal1_compile.judge.inputs.sizes import tensor_bytes
 from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_fx_passes.program.ir import Program
 
 DISTRIBUTIONS = ("normal", "offset")
 SECOND_BYTES = 256 << 20  # of all tensors: what is larger gets one case
-SLICE_BYTES = 1 << 30  # for the reference of a part, with what it computes on its way
+SLICE_BYTES = 1 << 30  # for the reference of a slice, with what it computes on its way
 
 
 def rough_suite(program: Program, seed: int, device: torch.device, room_bytes: int) -> CaseSuite | NoRoom:
@@ -40,6 +40,6 @@ def _case(program: Program, name: str, seed: int, device: torch.device) -> Case:
     inputs = make_inputs(program, name, seed, device)
     image = GuardedMemory(input_specs(inputs), device, guard_gaps=False)
     image.load(inputs)
-    cut = cut_of(program, {}, SLICE_BYTES) if tensor_elements(program) > LARGE_ELEMENTS else None
+    cut = cut_of(program, {}, SLICE_BYTES) if oracle_bytes(program, {}) > SLICE_BYTES else None
     case = Case(program, name, image, {}, None, cut, is_rough=True)
     return case.whole() if cut is None else case
