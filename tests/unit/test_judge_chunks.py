@@ -13,16 +13,18 @@ from judge_checks import CPU, SEED
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cudal1_compile.judge.checks.cases import ROUGHLY_WRONG
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.oracle import compare, f32_accumulation
 from cudal1_compile.judge.oracle.bounds import Bounded, is_double
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
 from cudal1_compile.judge.oracle.chunk_plan import chunk_plan
 from cudal1_compile.judge.oracle.chunk_program import Known, NoChunks, Target, chunk_of
-from cudal1_compile.judge.oracle.chunks import chunked
-from cudal1_compile.judge.oracle.compare import Expected, expect
+from cudal1_compile.judge.oracle.chunks import chunked, chunked_roughly
+from cudal1_compile.judge.oracle.compare import Expected, expect, measure, read
 from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation, widened
 from cudal1_compile.judge.oracle.memory import oracle_bytes
+from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.generate import FAMILIES, generate_task
@@ -116,6 +118,15 @@ t0 bf16[d0,d1] = mul(in0, 3.1)
 * t2 i64[d0] = argmin(t0) over d1
 * t3 i64[] = argmin(in0) over d0,d1
 * t4 i64[d1] = argmax(t0) over d0""",
+    ),
+    "which are the largest": (
+        "d0=40 d1=50",
+        """in0 bf16[d0,d1]
+t0 bf16[d0,d1] = mul(in0, 3.1)
+t1 bf16[d0,d1] = exp(t0)
+* t2 bf16[d1] = amax(t1) over d0
+* t3 bool[d0,d1] = eq(t1, t2)
+* t4 i64[d0,d1] = cast(t3)""",
     ),
     "pooling of one long row": (
         "d0=2000 d1=1000 k0=3",
@@ -313,6 +324,19 @@ def test_what_overflows_in_eager_is_right_by_chunks_as_well() -> None:
     (whole,) = expect(program, [x])
     for expected in (whole, part.expected):
         assert expected.want < 100.0 and expected.other is not None and expected.other == torch.inf
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rough_parts_are_near_the_native_reference(name: str) -> None:
+    program = program_of(name)
+    plan = chunk_plan(program, {}, oracle_bytes(program, {}) // 8)
+    inputs = make_inputs(program, "normal", SEED, CPU)
+    native = evaluate(program, inputs)
+    for part in chunked_roughly(program, inputs, {}, plan):
+        got, far = part.of(native[part.output]), part.of(native[part.output]).clone()
+        assert read(measure(got, part.expected), part.expected).wrong <= ROUGHLY_WRONG * got.numel()
+        far = ~far if far.dtype == torch.bool else far + 30_000
+        assert read(measure(far, part.expected), part.expected).wrong == got.numel()
 
 
 class _Alive(TorchDispatchMode):

@@ -23,7 +23,7 @@ from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
 from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
-from cudal1_compile.judge.oracle.chunks import Part, chunked
+from cudal1_compile.judge.oracle.chunks import Part, chunked, chunked_roughly
 from cudal1_compile.judge.oracle.compare import (
     Expected,
     Measured,
@@ -198,6 +198,8 @@ class Case:
         elif isinstance(self.cut, Slices):
             for start, stop in self.cut.ranges(self.program, self.sizes):
                 yield from self._slice(self.cut.axis, start, stop)
+        elif self.cut is not None and self.is_rough:
+            yield from chunked_roughly(self.program, self.inputs, self.sizes, self.cut)
         elif self.cut is not None:
             rules = (is_coherent(self.name), self.name == INTEGRAL)
             yield from chunked(self.program, self.inputs, self.sizes, self.cut, *rules, self.wide)

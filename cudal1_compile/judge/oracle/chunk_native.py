@@ -2,10 +2,10 @@
 
     chunk -> run() -> values; parts of reductions are joined -> finish() -> kept, for later chunks
 
-It has of a reduction over all chunks the oracle's result, rounded once: no number of the dtype is nearer, so that
-no tolerance of a reduction is wider than by what aten makes of it. Where aten's is not finite (joined of what it
-gives for chunks, in float32 where the dtype is a half type) it is that. Scans go on from the oracle's sums; what
-aten adds within a chunk is of fewer terms than the whole.
+It has of a sum over all chunks the oracle's, rounded once: no number of the dtype is nearer, so that the tolerance
+of a sum is no wider than by what aten makes of it. Where aten's is not finite (joined of what it gives for chunks,
+in float32 where the dtype is a half type) it is that; so are a maximum and a minimum, which are one of their own
+terms. Scans go on from the oracle's sums; what aten adds within a chunk is of fewer terms than the whole.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from cudal1_fx_passes.program.ir import Op, Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
 _HALF = ("bf16", "f16")
+_SELECTS = ("amax", "amin")
 
 
 class ChunkNative:
@@ -93,7 +94,7 @@ class ChunkNative:
         """oracle: what that has joined or concluded, of a float."""
         op, dtype = self._whole.op[name], TORCH_DTYPE[self._whole.op[name].dtype]
         found = concluded(op, self._sums[name].states["value"])
-        if oracle is not None and dtype.is_floating_point:
+        if oracle is not None and dtype.is_floating_point and op.fn not in _SELECTS:
             found = torch.where(found.to(dtype).isfinite(), oracle, found)
         if op.fn in SCANS:
             self._sums[name].states["value"] = (found,)

@@ -20,7 +20,7 @@ from cudal1_compile.judge.oracle.chunk_oracle import ChunkOracle
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan, Pass
 from cudal1_compile.judge.oracle.chunk_places import Places
 from cudal1_compile.judge.oracle.chunk_program import TERMS, Chunk, Range, Ranges, chunk_of, sized
-from cudal1_compile.judge.oracle.compare import Expected, expected_of
+from cudal1_compile.judge.oracle.compare import Expected, expected_of, roughly
 from cudal1_compile.judge.oracle.f32_accumulation import expected_of_f32, in_float32
 from cudal1_compile.judge.oracle.reduction_rules import POSITIONS
 from cudal1_compile.judge.oracle.trace import Trace
@@ -54,9 +54,15 @@ def chunked(
 
     coherent, integral: as in bounds.bounded_outputs. wide: as in f32_accumulation.expect_f32_accumulation.
     """
-    run = _Chunks(program, inputs, sizes, plan, (coherent, integral), wide)
-    for made in plan.passes:
-        yield from run.through(made)
+    yield from _Chunks(program, inputs, sizes, plan, (coherent, integral), wide).parts()
+
+
+@torch.inference_mode()
+def chunked_roughly(
+    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int], plan: ChunkPlan
+) -> Iterator[Part]:
+    """As compare.expect_roughly, without the oracle."""
+    yield from _Chunks(program, inputs, sizes, plan, None, None).parts()
 
 
 class _Chunks:
@@ -66,7 +72,7 @@ class _Chunks:
         inputs: Sequence[Tensor],
         sizes: Mapping[str, int],
         plan: ChunkPlan,
-        rules: tuple[bool, bool],
+        rules: tuple[bool, bool] | None,
         wide: Program | None,
     ) -> None:
         self._program, self._is_wide, self._plan = program, wide is not None, plan
@@ -75,24 +81,28 @@ class _Chunks:
         self._inputs = {i.name: x for i, x in zip(program.inputs, inputs, strict=True)}
         self._device = inputs[0].device if inputs else torch.device("cpu")
         places = Places(self._compared, plan.known.carried)
-        magnified = (1.0, MAGNIFY) if is_double(program) else (1.0,)
-        traces = [Trace(self._compared, {}, self._device, *rules, magnify) for magnify in magnified]
-        self._oracles = [ChunkOracle(trace, places) for trace in traces]
+        magnified = () if rules is None else (1.0, MAGNIFY) if is_double(program) else (1.0,)
+        coherent, integral = rules or (False, False)
+        traces = [Trace(self._compared, {}, self._device, coherent, integral, magnify) for magnify in magnified]
+        self._oracles = [ChunkOracle(trace, places) for trace in traces]  # none of a rough reference
         self._native = ChunkNative(self._native_program, places, self._device)
 
-    def through(self, made: Pass) -> Iterator[Part]:
-        for tile in made.tiles(self._compared):
-            yield from self._tile(made, tile)
-        if made.stage != "outputs":
-            self._conclude(made)
+    def parts(self) -> Iterator[Part]:
+        for made in self._plan.passes:
+            if made.stage == "rivals" and not self._oracles:
+                continue
+            for tile in made.tiles(self._compared):
+                yield from self._tile(made, tile)
+            if made.stage != "outputs":
+                self._conclude(made)
 
     def _conclude(self, made: Pass) -> None:
         """What is joined by now; positions not before their rivals are known."""
         for name in made.values:
             awaits_rivals = made.stage == "parts" and self._compared.op[name].fn in POSITIONS
-            found = [oracle.finish(name) for oracle in self._oracles] if not awaits_rivals else [None]
+            found = [] if awaits_rivals else [oracle.finish(name) for oracle in self._oracles]
             if made.stage == "parts":
-                self._native.finish(name, found[0])
+                self._native.finish(name, found[0] if found else None)
 
     def _tile(self, made: Pass, tile: Mapping[str, Range]) -> Iterator[Part]:
         targets = made.targets(self._compared, tile)
@@ -124,6 +134,9 @@ class _Chunks:
         turn = [order.index(a) for a in out.axes]
         # a scan may begin before what is wanted of it
         within = tuple(slice(wanted[a][0] - held[a][0], wanted[a][1] - held[a][0]) for a in out.axes)
+        stored, ranges = native.permute(turn)[within], tuple(wanted[a] for a in out.axes)
+        if not runs:
+            return Part(at, ranges, roughly(name, self._program.output_dtype(out), stored))
         local = chunk.program.value_axes[label]
         found = [run.output(Output(name, label, tuple(local[n] for n in turn))) for run in runs]
         bounded = found[0] if len(found) == 1 else joined(*found)
@@ -131,9 +144,8 @@ class _Chunks:
             bounded.value[within],
             *(None if x is None else x[within] for x in (bounded.error, bounded.decided, bounded.free)),
         )
-        stored = native.permute(turn)[within][None]
         if self._is_wide:
-            expected = expected_of_f32(self._program, out, stored, bounded.of_one)
+            expected = expected_of_f32(self._program, out, stored[None], bounded.of_one)
         else:
-            expected = expected_of(name, self._program.output_dtype(out), stored, bounded.of_one)
-        return Part(at, tuple(wanted[a] for a in out.axes), expected[0])
+            expected = expected_of(name, self._program.output_dtype(out), stored[None], bounded.of_one)
+        return Part(at, ranges, expected[0])

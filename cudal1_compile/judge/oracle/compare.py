@@ -98,17 +98,19 @@ def expect(
 def expect_roughly(
     program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None
 ) -> list[Expected]:
-    """The native reference alone, give or take ROUGHLY of a value and of the root mean square of all."""
-    found = []
-    for out, native in zip(program.outputs, evaluate(program, inputs, sizes), strict=True):
-        if (share := ROUGHLY.get(program.output_dtype(out))) is None:
-            found.append(Expected(out.name, native, None, None, 0.0))
-            continue
-        want, special = native.double(), ~native.isfinite()
-        size = want.abs().masked_fill_(special, 0.0)
-        tolerance = size.add_(size.square().mean().sqrt()).mul_(share).add_(TINIEST)
-        found.append(Expected(out.name, want, tolerance, native if bool(special.any()) else None, 0.0, inf))
-    return found
+    """The native reference alone."""
+    results = zip(program.outputs, evaluate(program, inputs, sizes), strict=True)
+    return [roughly(out.name, program.output_dtype(out), native) for out, native in results]
+
+
+def roughly(name: str, dtype: str, native: Tensor) -> Expected:
+    """The native reference, give or take ROUGHLY of a value and of the root mean square of all."""
+    if (share := ROUGHLY.get(dtype)) is None:
+        return Expected(name, native, None, None, 0.0)
+    want, special = native.double(), ~native.isfinite()
+    size = want.abs().masked_fill_(special, 0.0)
+    tolerance = size.add_(size.square().mean().sqrt()).mul_(share).add_(TINIEST)
+    return Expected(name, want, tolerance, native if bool(special.any()) else None, 0.0, inf)
 
 
 def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[Expected]:
