@@ -172,7 +172,8 @@ class DeviceBench:
             is_exam,
             smaller,
         )
-        self._send(None, partial(self._finals.run, heat))
+        home = self._work.homes.get(print_program(program))  # who has its baselines
+        self._send(home, partial(self._finals.run, heat))
         return list(heat.answers)
 
     def _smaller(self, program: Program, candidate: Candidate) -> Smaller | None:

@@ -39,17 +39,19 @@ def main() -> None:
     """Serves until the socket closes."""
     die_with_parent()
     descriptor, few = sys.argv[1], sys.argv[2:] == [NEEDED]
-    worker.import_all(worker.NEEDED if few else (*worker.NEEDED, *worker.INDUCTOR))
+    worker.import_all(worker.NEEDED)
     if _has_asked_cuda():
-        if few:
-            return  # workers import by themselves
-        os.execv(
-            sys.executable,
-            [sys.executable, "-m", "cudal1_compile.judge.bench.fork_server_process", descriptor, NEEDED],
-        )
-    if not few:
-        worker.hash_sources()
+        return  # workers import by themselves
     server = socket.socket(fileno=int(descriptor))
+    if not few:
+        _fork_first(server)
+        worker.import_all(worker.INDUCTOR)
+        if _has_asked_cuda():
+            os.execv(
+                sys.executable,
+                [sys.executable, "-m", "cudal1_compile.judge.bench.fork_server_process", descriptor, NEEDED],
+            )
+        worker.hash_sources()
     gc.freeze()  # so that collections in forks do not copy the pages of what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
@@ -65,6 +67,14 @@ def main() -> None:
                 _fork(request, descriptors, (server.fileno(), *reaped.values()))
         for pid in [pid for pid in reaped if _is_gone(pid)]:
             os.close(reaped.pop(pid))
+
+
+def _fork_first(server: socket.socket) -> None:
+    """The first worker does without Inductor for a while: nobody waits for the rest of the imports."""
+    if wait([server], 0.0):
+        message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
+        if message:
+            _fork(json.loads(message), descriptors, (server.fileno(),))
 
 
 def _has_asked_cuda() -> bool:

@@ -15,32 +15,32 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
 
-NEEDED = (
-    "cudal1_compile.judge.timing.ahead",
-    "cudal1_compile.judge.checks.case_suite_file",
-    "cudal1_compile.judge.bench.session",
-)
+NEEDED = ("cudal1_compile.judge.checks.case_suite_file", "cudal1_compile.judge.bench.session")
 INDUCTOR = (
     "torch._inductor.compile_fx",
+    "cudal1_compile.judge.timing.ahead",
     *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),
     *("torch._inductor.runtime.triton_heuristics", "torch._inductor.fx_passes.post_grad"),
     *("functorch.compile", "networkx", "jinja2", "triton", "triton.backends"),  # with Inductor's first compile
 )
 BACKGROUND = 10  # nice value of a process that compiles ahead
+IDLE_S = 0.02  # without a request, after which what is not imported yet is
+_OVER = object()
 
 
 def main() -> None:
     """Serves until the pipe closes."""
     requests, replies = take_over_pipes()
     given_up = give_up_privileges(sys.argv[1:] or None)
-    with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
+    with os.fdopen(replies, "wb") as target:
 
         def say(message: bytes) -> None:
             target.write(message)
@@ -48,18 +48,42 @@ def main() -> None:
 
         serve = _Server(given_up, say)  # imports torch, unless this process is a fork of one that has
         say(serve.hello())
-        import_all()
-        hash_sources()
+        import_all(NEEDED)
         gc.freeze()  # what is imported stays: to look through it all took a tenth of a candidate's time
-        for line in source:
+        for line in lines(requests, later()):
             reply, fatal = serve.answer(line)
             say(reply)
             if fatal:
                 os._exit(3)
 
 
-def import_all(modules: Iterable[str] = (*NEEDED, *INDUCTOR)) -> None:
-    """What requests need, as far as this torch has it; seconds, which a spare worker has to spare."""
+def later() -> Iterator[None]:
+    """Imports what not every request needs, a module at a time."""
+    for name in INDUCTOR:
+        import_all([name])
+        yield
+    hash_sources()
+    gc.freeze()
+
+
+def lines(descriptor: int, idle: Iterator[object]) -> Iterator[bytes]:
+    """Of a pipe, until it is closed; `idle` goes on by one step wherever none comes for a while."""
+    pending, goes_on = b"", True
+    while True:
+        while b"\n" not in pending:
+            if goes_on and not wait([descriptor], IDLE_S):
+                goes_on = next(idle, _OVER) is not _OVER
+                continue
+            said = os.read(descriptor, 1 << 20)
+            if not said:
+                return
+            pending += said
+        line, _, pending = pending.partition(b"\n")
+        yield line
+
+
+def import_all(modules: Iterable[str]) -> None:
+    """As far as this torch has them."""
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
