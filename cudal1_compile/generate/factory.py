@@ -11,7 +11,6 @@ Anything that is not text is taken to be a generator already.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urldefrag
 
@@ -40,14 +39,6 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
         f"generator={wanted!r}: expected 'bundled', the directory of a checkpoint, "
         "http://host:port/v1#model=NAME, or vllm:PATH"
     )
-
-
-def import_for(wanted: str | Generator) -> None:
-    """Imports what making a local generator will import, and makes nothing, so that it may run in any thread."""
-    if not isinstance(wanted, str) or (wanted != "bundled" and not Path(wanted).expanduser().is_dir()):
-        return
-    with suppress(Exception):  # making it says so
-        from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM  # noqa: F401
 
 
 def stored_name(wanted: str | Generator) -> str | None:

@@ -66,7 +66,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
-        self.preparation = Preparation(place, options.generator)
+        self.preparation = Preparation(place)
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:

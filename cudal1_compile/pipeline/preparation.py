@@ -1,11 +1,12 @@
-"""What synthesis needs, made while the graph is still traced: the judge, and what the generator imports.
+"""What synthesis needs, made while the graph is still traced: the judge.
 
     with Preparation(...) as preparation:       the end of the outermost statement closes the judge
-        preparation.begin()                     in threads: a judge, whose first worker takes the device; imports
+        preparation.begin()                     in a thread: a judge, whose first worker takes the device
         preparation.judge()                     waits for it, or makes one
 
-The generator's weights are loaded where they are needed: transformers sets torch's default dtype for that, for the
-whole process, and what is traced meanwhile would be of it (loading takes 0.15 s, the imports 1 to 6).
+The generator is made where it is needed, beside the worker's start. transformers sets torch's default dtype while
+it loads, for the whole process, and what is traced meanwhile would be of it; and two threads that import from
+transformers at once can get an ImportError, the user's too.
 """
 
 from __future__ import annotations
@@ -13,14 +14,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 
 import torch
 
 from cudal1_compile.generate.daemons import start_daemon
-from cudal1_compile.generate.factory import import_for
-from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.pipeline.place import TargetDevice
@@ -29,8 +27,8 @@ from cudal1_compile.pipeline.place import TargetDevice
 class Preparation:
     """The judge of one compile. Within its with statements it is one and the same; the outermost one closes it."""
 
-    def __init__(self, place: TargetDevice, generator: str | Generator) -> None:
-        self._place, self._generator = place, generator
+    def __init__(self, place: TargetDevice) -> None:
+        self._place = place
         self._depth = 0
         self._coming: _Made | None = None
         self._judge: Judge | None = None
@@ -49,7 +47,6 @@ class Preparation:
     def begin(self) -> None:
         """Call it within the with statement, once it is likely that kernels are to be written."""
         fork_server.prepare()  # not in a thread: the fork server ends with the one that began it
-        start_daemon(partial(import_for, self._generator), "cudal1-imports")
         self._coming = _Made(self._make)
 
     def judge(self) -> Judge:

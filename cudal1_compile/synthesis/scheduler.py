@@ -2,7 +2,8 @@
 
     aten's time of each region, before any proposal -> at the floor, and decided
     every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
-    -> a verdict is stored when it comes; with its first one a region's Inductor baseline is asked for
+    -> a verdict is stored when it comes; Inductor's baselines of the first regions are asked for before, those of
+       the others with their first verdict
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
        one, as long as one may win
 
@@ -33,7 +34,9 @@ log = logging.getLogger(__name__)
 
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
+AT_ONCE = 32  # regions whose Inductor baselines come before candidates: compiled by then, 0.1 s each
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
+EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 FIRST_SHARE = 0.2  # of the time, for aten's baselines before anything is proposed
 
 Asked = list[tuple[Future[Verdict], Attempt]]
@@ -101,6 +104,8 @@ class EvaluationScheduler:
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
         try:
+            for region in self._regions[:AT_ONCE]:
+                self._compare_both(region)
             self._submit()
             self._advance()
             while (futures := self._open()) and self._timer.left_s > 0 and not self._is_stalled(futures):
@@ -118,6 +123,10 @@ class EvaluationScheduler:
         while futures := [f for f in self._open() if not f.cancelled()]:
             self._wait(futures, LOOK_S)
             self._take()
+
+    def _compare_both(self, region: _Region) -> None:
+        if not (region.task.is_compared or region.task.is_at_floor):
+            region.baselines = self._judge.submit_baselines(region.task.program, inductor=True), True
 
     def _submit(self) -> None:
         waiting = [(r, a) for r in self._regions for a in r.task.to_judge()]
@@ -217,11 +226,12 @@ class EvaluationScheduler:
         left_s = self._timer.left_s
         task = region.task
         if not (task.is_compared or task.is_at_floor) and (region.answered_at or not region.candidates):
-            region.baselines = self._judge.submit_baselines(task.program, inductor=True), True
+            self._compare_both(region)
             return
         if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
             return
-        attempt = task.to_examine()
+        is_late = left_s < min(EXAM_S, LATE_SHARE * self._timer.budget.seconds)
+        attempt = None if is_late else task.to_examine()
         if attempt is not None and attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)
             self._progress(Examining(region.place, len(self._places), task.best, left_s))

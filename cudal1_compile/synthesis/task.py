@@ -271,7 +271,7 @@ class RegionTask:
     def _learn_baseline(self, timing: Timing) -> None:
         """From now on every score is over the faster baseline."""
         self._baseline_us = timing.baseline_us
-        self.archive.put([self._scored(a) for a in self.archive.timed()])
+        self.archive.put([self._scored(a) for a in self.archive.attempts if a.stage == TIMED])
 
     def _scored(self, attempt: Attempt) -> Attempt:
         """A timed candidate's row with its score over the faster baseline, where that one is known."""

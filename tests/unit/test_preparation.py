@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.generate.factory import import_for
 from cudal1_compile.pipeline import preparation
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
@@ -41,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Judge]:
 
 
 def prepared() -> Preparation:
-    return Preparation(HOST, "bundled")
+    return Preparation(HOST)
 
 
 def test_one_judge_for_all_that_is_asked(made: list[Judge]) -> None:
@@ -87,10 +86,3 @@ def test_what_its_making_raises_is_raised_where_it_is_awaited(monkeypatch: pytes
         for _ in range(2):
             with pytest.raises(BuildError, match="no NVRTC"):
                 preparing.judge()
-
-
-def test_imports_change_nothing_of_torchs(tmp_path: Any) -> None:
-    before = torch.get_default_dtype(), torch.get_rng_state()
-    for wanted in ("bundled", str(tmp_path), "http://localhost/v1#model=x", "nowhere/at/all"):
-        import_for(wanted)
-    assert torch.get_default_dtype() is before[0] and torch.equal(torch.get_rng_state(), before[1])

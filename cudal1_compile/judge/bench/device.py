@@ -50,7 +50,7 @@ from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
-from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime import hostbuild, nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.scratch import ScratchFolder
@@ -208,6 +208,9 @@ class DeviceBench:
 
     def wake(self) -> None:
         self._send(self._slots.first, _start)
+        for _ in range(self.limits.build_count):
+            self._pool.submit(self._builders.warm)
+        self._checks.submit(hostbuild.prepare)
 
     def close(self) -> None:
         self._fork_server.give_up_young()

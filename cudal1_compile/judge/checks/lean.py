@@ -41,7 +41,7 @@ from cudal1_fx_passes.program.ir import Input, Program
 
 LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is copied
 LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a slice
-SLICE_BYTES = 1 << 30
+SLICE_BYTES = 1 << 29  # roughly: what an oracle takes is estimated
 DRAWN_ELEMENTS = 1 << 23  # of one input
 PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
 REPEATS = 2  # of the first case at most: each takes as long as all the others' launches

@@ -68,6 +68,16 @@ class Builders:
         found = {name: KernelInfo(**info) for name, info in reply["kernels"].items()}
         return Compiled(base64.b64decode(reply["cubin"]), found)
 
+    def warm(self) -> None:
+        """Starts one of them ahead of its first text. Raises OSError."""
+        worker = self._idle.get()
+        try:
+            worker = self._ready(worker)
+        finally:
+            with self._lock:
+                self._busy -= {worker}
+            self._idle.put(worker)
+
     def stop(self) -> None:
         """Ends what is compiling, for good: whoever waits for it gets RuntimeError."""
         with self._lock:
