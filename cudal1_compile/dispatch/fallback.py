@@ -38,11 +38,10 @@ def describe(entry: Entry) -> str:
     return f"{'aten' if is_atens(timing) else 'inductor'} ({figures}: aten {timing.speedup:.2f}x, {bound})"
 
 
-def floor_share(entry: Entry) -> float | None:
-    """The physical floor over the faster baseline, as it was timed; None where it was not."""
+def timed(entry: Entry) -> Timing | None:
+    """What its proof says of the baselines, with or without a kernel; None where nothing was timed."""
     found = json.loads(entry.proof_json).get("timing")
-    timing = Timing(**found) if found else None
-    return timing.floor_us / timing.baseline_us if timing is not None and timing.floor_us else None
+    return Timing(**found) if found else None
 
 
 def saved(entry: Entry) -> float:

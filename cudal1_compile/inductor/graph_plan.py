@@ -90,7 +90,8 @@ class PlannedRegion:
     entry_id: str = ""  # ATEN where aten runs it
     speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
     saved: float = 0.0  # by one call of it: microseconds on a GPU, declared cost on the host target
-    floor_share: float | None = None  # the physical floor over the faster baseline; None: not timed
+    baseline_us: float | None = None  # of one use by the faster baseline; None: not timed
+    floor_us: float = 0.0  # the physical floor of it
 
     @property
     def has_kernel(self) -> bool:
@@ -99,6 +100,11 @@ class PlannedRegion:
     @property
     def fingerprint(self) -> str:
         return self.seen.fingerprint
+
+    @property
+    def floor_share(self) -> float | None:
+        """Of the faster baseline; None: not timed."""
+        return self.floor_us / self.baseline_us if self.baseline_us and self.floor_us else None
 
     @property
     def is_replaced(self) -> bool:
@@ -157,6 +163,13 @@ class GraphPlanned:
     def kernels(self, choice: PlanChoice) -> dict[str, str]:
         """fingerprint -> entry id of the kernels that run under a choice."""
         return {f: entry_id for f, entry_id in self.chosen(choice).items() if entry_id != ATEN}
+
+    @property
+    def decided_share(self) -> float | None:
+        """Of the time that the regions take by their faster baselines; None where none is timed."""
+        us = {r.fingerprint: r.seen.count * r.baseline_us for r in self.regions if r.baseline_us}
+        open_us = sum(us.get(r.fingerprint, 0.0) for r in self.regions if r.outcome in ("untuned", "untried"))
+        return 1.0 - open_us / sum(us.values()) if us else None
 
     def count(self, *outcomes: RegionOutcome) -> int:
         return sum(r.outcome in outcomes for r in self.regions)

@@ -28,7 +28,7 @@ from cudal1_cache.rows import Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.config import debug_level
 from cudal1_compile.dispatch import registry
-from cudal1_compile.dispatch.fallback import floor_share, is_atens, measured, saved
+from cudal1_compile.dispatch.fallback import is_atens, measured, saved, timed
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
@@ -44,6 +44,7 @@ from cudal1_compile.inductor.graph_plan import (
 )
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
+from cudal1_compile.judge.verdict import Timing
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
@@ -89,8 +90,8 @@ class Planner:
         return self._by(seen, "hit", entry)
 
     def _by(self, seen: SeenRegion, outcome: RegionOutcome, entry: Entry) -> PlannedRegion:
-        share = floor_share(entry)
-        return PlannedRegion(seen, outcome, "", entry.entry_id, entry.speedup, saved(entry), share)
+        found = PlannedRegion(seen, outcome, "", entry.entry_id, entry.speedup, saved(entry))
+        return _with_times(found, timed(entry))
 
     def _unheard_of(self, seen: SeenRegion) -> PlannedRegion:
         """No kernel is written where none could be run."""
@@ -112,8 +113,8 @@ class Planner:
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
             saved_us = (timing.inductor_us or 0.0) - timing.aten_us
-            return PlannedRegion(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us, floor_share(entry))
-        return PlannedRegion(seen, status, entry.reason, speedup=entry.speedup, floor_share=floor_share(entry))
+            return _with_times(PlannedRegion(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us), timing)
+        return _with_times(PlannedRegion(seen, status, entry.reason, speedup=entry.speedup), timing)
 
     @cached_property
     def generator_name(self) -> str | None:
@@ -274,9 +275,7 @@ class Planner:
             case Unprofitable(entry):
                 return self._without_kernel(seen, entry)
             case Unfinished(reason):
-                timing = outcome.baselines
-                share = timing.floor_us / timing.baseline_us if timing else None
-                return replace(self._untuned(seen, reason), floor_share=share)
+                return _with_times(self._untuned(seen, reason), outcome.baselines)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
 
     def _found(self, seen: SeenRegion) -> PlannedRegion:
@@ -291,3 +290,8 @@ class Planner:
 
     def _untuned(self, seen: SeenRegion, why: str) -> PlannedRegion:
         return PlannedRegion(seen, "untuned", why)
+
+
+def _with_times(region: PlannedRegion, timing: Timing | None) -> PlannedRegion:
+    """And what it takes without a kernel."""
+    return region if timing is None else replace(region, baseline_us=timing.baseline_us, floor_us=timing.floor_us)

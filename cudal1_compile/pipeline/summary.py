@@ -1,6 +1,6 @@
 """One line on stderr for each compile, and the total of a process.
 
-    cudal1: regions: 12, hit 7, new 3, unprofitable 2; 1.31x over inductor
+    cudal1: regions: 12, hit 7, new 3, unprofitable 2, 100% of their time decided; 1.31x over inductor
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
@@ -26,7 +26,8 @@ REASON_CHARACTERS = 160
 
 def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
     """Counts, then on a GPU how the choice stands."""
-    return total_line(Totals().plus(plan)) + (_ending(plan) if kind == "cuda" else "")
+    share = f", {plan.decided_share:.0%} of their time decided" if plan.decided_share is not None else ""
+    return total_line(Totals().plus(plan)) + (share + _ending(plan) if kind == "cuda" else "")
 
 
 def total_line(totals: Totals) -> str:

@@ -58,6 +58,17 @@ class Examining:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """How far it is: regions that have a kernel, or are at their floor, or that nothing wins."""
+
+    decided: int
+    regions: int
+    share: float | None  # of the regions' time; None where nothing is timed
+    best: tuple[float, ...]  # scores, best first
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     region: int
     regions: int
@@ -83,7 +94,7 @@ class Waiting:
     left_s: float
 
 
-Event = Preparing | Asking | Proposed | Judging | Examining | Waiting | Done
+Event = Preparing | Asking | Proposed | Judging | Examining | Decided | Waiting | Done
 Progress = Callable[[Event], None]
 
 
@@ -107,6 +118,10 @@ def describe(event: Event, kind: TargetKind) -> str:
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
         case Examining(region, regions, best):
             return f"cudal1: region {region}/{regions}, proving the best candidate{_best(best, kind)}, {left}"
+        case Decided(decided, regions, share, best):
+            time = "" if share is None else f", {share:.0%} of their time"
+            scores = f", best {' '.join(show_score(score, kind) for score in best)}" if best else ""
+            return f"cudal1: {decided}/{regions} regions decided{time}{scores}, {left}"
         case Waiting(regions):
             return f"cudal1: regions that another process writes kernels for: {regions}; waiting for them, {left}"
         case Done(region, regions, outcome):

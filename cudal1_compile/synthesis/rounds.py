@@ -29,7 +29,7 @@ from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.neighbours import Found, Neighbours
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
+from cudal1_compile.synthesis.progress import Asking, Decided, Done, Progress, Proposed, silent
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import RegionTask, Request
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
@@ -38,6 +38,7 @@ from cudal1_fx_passes.program.ir import Program
 log = logging.getLogger(__name__)
 
 TIME_OVER = "the time budget ended"
+SHOWN = 3  # scores, of the best kernels
 MANY = 96  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -128,7 +129,7 @@ class _Run:
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress)
+        scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
         scheduler.compare(self.tasks)
         self._order_by_gain()
         self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
@@ -146,6 +147,15 @@ class _Run:
                 task.distrust(why)
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
+        self._tell()
+
+    def _tell(self) -> None:
+        """How much is decided, by the time that the regions take in all their uses."""
+        us = {t: self.uses[t.region.fingerprint] * b.baseline_us for t in self.tasks if (b := t.baselines)}
+        done = [t for t in self.tasks if t.is_decided]
+        share = sum(us.get(t, 0.0) for t in done) / sum(us.values()) if us else None
+        best = sorted((t.won for t in self.tasks if t.won), reverse=True)[:SHOWN]
+        self.progress(Decided(len(done), len(self.tasks), share, tuple(best), self.timer.left_s))
 
     def _order_by_gain(self) -> None:
         """What is timed comes first; what is not stays in the order of its value."""

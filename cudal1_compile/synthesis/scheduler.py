@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -70,9 +70,18 @@ class EvaluationScheduler:
     """The verdicts of one call, round by round."""
 
     def __init__(
-        self, places: Mapping[RegionTask, int], judge: JudgePort, timer: Timer, progress: Progress
+        self,
+        places: Mapping[RegionTask, int],
+        judge: JudgePort,
+        timer: Timer,
+        progress: Progress,
+        tell: Callable[[], None],
     ) -> None:
-        """places: of all tasks of the call, as they are counted in what `progress` says."""
+        """places: of all tasks of the call, as they are counted in what `progress` says.
+
+        tell: says how much is decided, when more is.
+        """
+        self._tell = tell
         self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
@@ -186,6 +195,8 @@ class EvaluationScheduler:
             verdict = None if future.cancelled() else self._verdict(region, future)
             if verdict is not None:
                 region.task.take_exam(attempt, verdict)
+            if region.task.is_decided:
+                self._tell()
 
     def _take_baselines(self, region: _Region) -> None:
         if region.baselines is not None and region.baselines[0].done():
@@ -194,6 +205,7 @@ class EvaluationScheduler:
             if verdict is not None:
                 region.task.take_baselines(verdict, with_inductor)
             if region.task.is_at_floor:
+                self._tell()
                 for candidate, _ in region.candidates:
                     candidate.cancel()
 

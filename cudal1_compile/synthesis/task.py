@@ -309,6 +309,16 @@ class RegionTask:
         return self._winner is None and self.baselines is not None and is_at_floor(self.baselines)
 
     @property
+    def is_decided(self) -> bool:
+        """Whether it has a kernel, or need not have one; once it is closed, also that nothing wins."""
+        return self._winner is not None or self.is_at_floor or isinstance(self.result, Unprofitable)
+
+    @property
+    def won(self) -> float | None:
+        """The winner's score."""
+        return None if self._winner is None else self._winner.speedup
+
+    @property
     def may_gain_us(self) -> float | None:
         """By one call, at most; None where nothing is timed."""
         found = self.baselines

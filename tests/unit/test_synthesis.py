@@ -570,7 +570,8 @@ def test_a_region_at_its_floor_costs_no_candidate() -> None:
     assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.status == "at_floor"
     assert outcome.result.entry.reason == "aten takes 10.0 us, 0.95 of the floor of 9.5 us"
     assert generator.calls == [] and judge.compared == [(32, False)]
-    assert fallback.floor_share(outcome.result.entry) == 0.95
+    timing = fallback.timed(outcome.result.entry)
+    assert timing is not None and (timing.baseline_us, timing.floor_us) == (10.0, 9.5)
 
 
 def test_a_region_that_inductor_runs_at_its_floor_gives_its_candidates_up() -> None:

@@ -39,6 +39,10 @@ def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     assert any(re.fullmatch(r"cudal1: region 2/2, candidate 2/2, best 1\.31x, \d+ s left", line) for line in lines)
     assert any("round 1/1, writing 2 candidates" in line for line in lines)
     assert any("proving the best candidate, best 1.31x" in line for line in lines)
+    assert any(
+        re.match(r"cudal1: 1/2 regions decided, 50% of their time, best 1\.31x, \d+ s left", x) for x in lines
+    )
+    assert re.match(r"cudal1: 2/2 regions decided, 100% of their time, best 1\.31x 1\.31x, ", lines[-2])
 
 
 def test_elsewhere_a_line_at_once_and_then_one_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
