@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from cudal1_cache.rows import Attempt
+from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.ports import JudgePort
@@ -37,6 +38,8 @@ LOOK_S = 0.5  # between two looks at what is held up
 AT_ONCE = 32  # regions whose Inductor baselines come before candidates: compiled by then, 0.1 s each
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
+LEAN_EXAM_S = 6.0  # of a region too large for copies
+END_S = 1.5  # that what the judge has in hand may take beyond the time
 FIRST_SHARE = 0.2  # of the time, for aten's baselines before anything is proposed
 
 Asked = list[tuple[Future[Verdict], Attempt]]
@@ -126,11 +129,14 @@ class EvaluationScheduler:
         return [r.task for r in self._regions if r.candidates]
 
     def _end(self) -> None:
-        """Cancels what has not begun, and takes what the judge has in hand."""
+        """Cancels what has not begun, and takes what the judge has in hand, as far as that comes soon."""
         for future in self._open():
             future.cancel()
+        end = time.monotonic() + END_S
         while futures := [f for f in self._open() if not f.cancelled()]:
-            self._wait(futures, LOOK_S)
+            if (left_s := end - time.monotonic()) <= 0:
+                return
+            self._wait(futures, min(LOOK_S, left_s))
             self._take()
 
     def _compare_both(self, region: _Region) -> None:
@@ -206,8 +212,7 @@ class EvaluationScheduler:
                 region.task.take_baselines(verdict, with_inductor)
             if region.task.is_at_floor:
                 self._tell()
-                for candidate, _ in region.candidates:
-                    candidate.cancel()
+                region.candidates = [(f, a) for f, a in region.candidates if not f.cancel()]
 
     def _verdict(self, region: _Region, future: Future[Verdict]) -> Verdict | None:
         """None where the judge itself failed; the candidate then waits for a later call."""
@@ -242,7 +247,8 @@ class EvaluationScheduler:
             return
         if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
             return
-        is_late = left_s < min(EXAM_S, LATE_SHARE * self._timer.budget.seconds)
+        exam_s = LEAN_EXAM_S if is_lean(task.program) else EXAM_S
+        is_late = left_s < min(exam_s, LATE_SHARE * self._timer.budget.seconds * exam_s / EXAM_S)
         attempt = None if is_late else task.to_examine()
         if attempt is not None and attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)

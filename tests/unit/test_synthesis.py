@@ -583,8 +583,9 @@ def test_a_region_that_inductor_runs_at_its_floor_gives_its_candidates_up() -> N
                 timing = replace(timing, inductor_us=10.0, floor_share=0.93)
             return Accepted(Proof(GPU.key, "exact", (), 1, timing))
 
-    judge, store = Floor(), Store.memory()
+    judge, store, start = Floor(), Store.memory(), time.monotonic()
     outcome = synthesize(program(), ScriptedGenerator([["good_130"]]), judge, store, ONE_ROUND)
+    assert time.monotonic() - start < 10.0  # they are not waited for
     assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.status == "at_floor"
     assert judge.examined == [] and store.find_entry(KEY, GPU.key) == outcome.result.entry
 

@@ -201,8 +201,8 @@ def _guards(
         if guard_gaps and spec.strides is not None and spec.span_bytes:
             places.append(_gaps(spec) + offset)
         end = offset + spec.span_bytes
-    found = torch.cat([*places, torch.arange(end, total)]).to(device)
-    return found, canaries(total, device)[found]
+    found = torch.cat([*places, torch.arange(end, total)])
+    return found.to(device), canaries(8, torch.device("cpu"))[found % 8].to(device)
 
 
 def _gaps(spec: BufferSpec) -> Tensor:

@@ -42,6 +42,7 @@ from cudal1_fx_passes.program.ir import Input, Program
 LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is copied
 LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a slice
 SLICE_BYTES = 1 << 29  # roughly: what an oracle takes is estimated
+ROUGH_SLICES = 4  # times as large, where no oracle runs
 DRAWN_ELEMENTS = 1 << 23  # of one input
 PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
 REPEATS = 2  # of the first case at most: each takes as long as all the others' launches
@@ -81,7 +82,8 @@ def lean_cases(program: Program, candidate: Candidate, seed: int, device: torch.
 
 
 def _case(program: Program, name: str, image: GuardedMemory, is_rough: bool) -> Case:
-    cut = cut_of(program, {}, SLICE_BYTES) if oracle_bytes(program, {}) > SLICE_BYTES else None
+    room = ROUGH_SLICES * SLICE_BYTES if is_rough else SLICE_BYTES
+    cut = cut_of(program, {}, room) if oracle_bytes(program, {}) > room else None
     case = Case(program, name, image, {}, None, cut, is_rough=is_rough)
     return case.whole() if cut is None else case
 

@@ -147,10 +147,14 @@ class Clock:
     def rounds_for(
         self, contenders: Sequence[Contender], budget_ms: float, rng: random.Random, least: int = MIN_ROUNDS
     ) -> int:
-        """How many rounds fit into a time budget, from three trial rounds (which also warm up)."""
+        """How many rounds fit into a time budget, from trial rounds (which also warm up): three, or one slow one."""
         begin = time.monotonic()
-        self.measure(contenders, 3, rng)
-        round_ms = (time.monotonic() - begin) * 1000.0 / 3
+        self.measure(contenders, 1, rng)
+        round_ms = (time.monotonic() - begin) * 1000.0
+        if round_ms * least < budget_ms:
+            begin = time.monotonic()
+            self.measure(contenders, 2, rng)
+            round_ms = (time.monotonic() - begin) * 1000.0 / 2
         return int(min(MAX_ROUNDS, max(least, budget_ms / round_ms)))
 
     def floor_us(self, least_bytes: int) -> float:
