@@ -147,7 +147,7 @@ class Clock:
     def rounds_for(
         self, contenders: Sequence[Contender], budget_ms: float, rng: random.Random, least: int = MIN_ROUNDS
     ) -> int:
-        """How many rounds fit into a time budget, from trial rounds (which also warm up): three, or one slow one."""
+        """How many rounds fit into a time budget, from trial rounds, which also warm up: three, or a slow one."""
         begin = time.monotonic()
         self.measure(contenders, 1, rng)
         round_ms = (time.monotonic() - begin) * 1000.0
