@@ -39,6 +39,11 @@ class Timing:
         """Of the faster one."""
         return min(self.aten_us, self.inductor_us or self.aten_us)
 
+    @property
+    def is_inductors(self) -> bool:
+        """Whether Inductor is the faster one."""
+        return self.inductor_us is not None and self.inductor_us < self.aten_us
+
 
 @dataclass(frozen=True, slots=True)
 class HostCost:

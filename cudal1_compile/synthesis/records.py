@@ -301,7 +301,7 @@ def to_unprofitable(
 
 
 def _floor_reason(timing: Timing) -> str:
-    name = "aten" if timing.baseline_us == timing.aten_us else "inductor"
+    name = "inductor" if timing.is_inductors else "aten"
     share = timing.floor_us / timing.baseline_us
     return f"{name} takes {timing.baseline_us:.1f} us, {share:.2f} of the floor of {timing.floor_us:.1f} us"
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.timing.baseline import Baseline, aten_baseline, inductor_baseline
 from cudal1_compile.judge.timing.clock import Clock, Contender
-from cudal1_compile.judge.timing.contenders import KernelRunner
+from cudal1_compile.judge.timing.contenders import WARM_UP_S, KernelRunner
 from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
@@ -80,9 +81,19 @@ class LeanSession:
     """One region's case at a time; its baselines stay for the next one."""
 
     def __init__(
-        self, target: Target, clock: Clock, limits: Limits, floor: Floor, make_room: Callable[[int], bool]
+        self,
+        target: Target,
+        clock: Clock,
+        limits: Limits,
+        floor: Floor,
+        make_room: Callable[[int], bool],
+        counted: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """make_room: whether so many bytes of the device are free, once others have given theirs up."""
+        """make_room: whether so many bytes of the device are free, once others have given theirs up.
+
+        counted: counts the time within as that step's.
+        """
+        self._counted = counted
         self._target, self._clock, self._limits, self._floor = target, clock, limits, floor
         self._make_room = make_room
         self._rng = random.Random()
@@ -113,7 +124,8 @@ class LeanSession:
         def look(kernel: LoadedKernel) -> Verdict:
             case = self._case(program, seed)
             runner = self._runner(program, kernel)
-            found = LeanTrial(program, entrant.candidate, runner).verify([case], 0)
+            with self._counted("rough trial"):
+                found = LeanTrial(program, entrant.candidate, runner).verify([case], 0)
             if isinstance(found, Wrong):
                 return Rejected("verify", found.reason)
             return self._quick_time(program, LeanCall(program, entrant.candidate, runner, case), case, budget_ms)
@@ -127,12 +139,8 @@ class LeanSession:
                 return found
             case = self._case(program, seed)
             call = LeanCall(program, entrant.candidate, self._runner(program, kernel), case)
-            verdict = self._quick_time(program, call, case, self._limits.quick_ms)
-            return (
-                self._accept(entrant, program, found, seed, verdict.timing)
-                if isinstance(verdict, Timed)
-                else verdict
-            )
+            quick = self._quick_time(program, call, case, self._limits.quick_ms)
+            return _with_timing(found, quick.timing) if isinstance(quick, Timed) else quick
 
         return self._with_kernel(program, entrant, look)
 
@@ -159,7 +167,7 @@ class LeanSession:
             refused = self._refusal(program, call, candidate_us)
             if refused is None and timing is None:
                 return Deferred(UNSTEADY)
-            return refused or self._accept(entrant, program, found, seed, timing)
+            return refused or _with_timing(found, timing)
 
         return self._with_kernel(program, entrant, look)
 
@@ -171,7 +179,8 @@ class LeanSession:
         doubts: list[set[Inadequacy]] = []
         trial = LeanTrial(program, entrant.candidate, self._runner(program, kernel))
         cases = lean_cases(program, entrant.candidate, seed, self._clock.device)
-        found = trial.verify(_doubted(program, cases, doubts), repeats)
+        with self._counted("trial"):
+            found = trial.verify(_doubted(program, cases, doubts), repeats)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         if set.intersection(*doubts):  # of few elements perhaps by bad luck
@@ -183,18 +192,11 @@ class LeanSession:
         label = numerics_of(program, entrant.candidate.code)
         return Accepted(Proof(self._target.key, label, found.errors, seed, None, None, self._versions))
 
-    def _accept(
-        self, entrant: Entrant, program: Program, found: Accepted, seed: int, timing: Timing | None
-    ) -> Accepted:
-        label = numerics_of(program, entrant.candidate.code)
-        return Accepted(Proof(self._target.key, label, found.proof.errors, seed, timing, None, self._versions))
-
     def _quick_time(self, program: Program, call: LeanCall, case: Case, budget_ms: float) -> Verdict:
         found = self._known(program)
         contenders = self._contenders(program, found, case.inputs, with_inductor=False)
         known = found.known
-        is_inductors = known is not None and known.inductor_us is not None and known.inductor_us < known.aten_us
-        if is_inductors and found.inductor is not None:
+        if known is not None and known.is_inductors and found.inductor is not None:
             contenders = {"inductor": _baseline("inductor", found.inductor, case.inputs)}
         if not contenders:
             return Deferred("aten cannot run the region here, and Inductor is not timed yet")
@@ -203,14 +205,16 @@ class LeanSession:
         )
         if (refused := self._refusal(program, call, candidate_us)) is not None:
             return refused
-        return Timed(of_quick(baseline_us, candidate_us, known if "inductor" in contenders else None))
+        return Timed(of_quick(baseline_us, candidate_us, known))
 
     def _refusal(self, program: Program, call: LeanCall, times_us: Times) -> Rejected | None:
         """A wrong result after the timed calls, or a time that cannot be."""
-        call.prepare()
-        call.launch()
-        self._clock.wait(self._limits.verify_s)
-        if (reason := call.refusal()) is not None:
+        with self._counted("timed results"):
+            call.prepare()
+            call.launch()
+            self._clock.wait(self._limits.verify_s)
+            reason = call.refusal()
+        if reason is not None:
             return Rejected("time", f"a call after the timed ones gave a wrong result: {reason}")
         floor_us = self._clock.floor_us(least_bytes(program))
         if min(times_us) < floor_us:
@@ -222,7 +226,7 @@ class LeanSession:
     def _measure(
         self, contenders: Sequence[Contender], budget_ms: float, least: int = QUICK_ROUNDS
     ) -> list[Times]:
-        with self._clock.device_lock.alone():
+        with self._counted("quick"), self._clock.device_lock.alone():
             rounds = self._clock.rounds_for(contenders, budget_ms, self._rng, least)
             return list(self._clock.measure(contenders, rounds, self._rng))
 
@@ -244,9 +248,10 @@ class LeanSession:
 
     def _tried(self, name: str, inputs: Sequence[Tensor], make: Callable[[], Baseline]) -> Baseline | None:
         try:
-            call = make()
-            call(inputs)
-            self._clock.wait(30.0)
+            with self._counted(name.lower()):
+                call = make()
+                call(inputs)
+                self._clock.wait(WARM_UP_S)
         except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
             log.warning("no %s baseline: %s", name, str(error).splitlines()[:1])
             torch.cuda.empty_cache()
@@ -258,7 +263,8 @@ class LeanSession:
         text = print_program(program)
         if self._held is None or self._held[:2] != (text, seed):
             self._held = None
-            self._held = text, seed, lean_case(program, ROUGHLY, seed, self._clock.device, is_rough=True)
+            with self._counted("case suite"):
+                self._held = text, seed, lean_case(program, ROUGHLY, seed, self._clock.device, is_rough=True)
         return self._held[2]
 
     def _known(self, program: Program) -> _Baselines:
@@ -305,6 +311,10 @@ def _doubted(program: Program, cases: Iterable[Case], doubts: list[set[Inadequac
         doubts.append(passing(program, [case]))
         yield case
         del case
+
+
+def _with_timing(found: Accepted, timing: Timing | None) -> Accepted:
+    return Accepted(replace(found.proof, timing=timing))
 
 
 def _baseline(name: str, call: Baseline, inputs: Sequence[Tensor]) -> Contender:

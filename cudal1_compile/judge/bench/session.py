@@ -134,7 +134,7 @@ class DeviceSession:
         self.device = clock.device
         self.limits = limits
         self.floor = Floor(clock)
-        self._lean = LeanSession(target, clock, limits, self.floor, self._make_room)
+        self._lean = LeanSession(target, clock, limits, self.floor, self._make_room, self._counted)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
@@ -403,8 +403,8 @@ class DeviceSession:
         if aten is None:
             return None
         known = region.known
-        is_inductors = known is not None and known.inductor_us is not None and known.inductor_us < known.aten_us
-        baseline = region.inductor if is_inductors and region.inductor is not None else aten
+        baseline = region.inductor if known is not None and known.is_inductors else aten
+        assert baseline is not None, "what was timed is there"
         with self._counted("capture"):
             contender = candidate_contender(
                 "candidate", program, final.runner, final.trial, aten.contender.calls, self.clock
@@ -417,7 +417,7 @@ class DeviceSession:
             refused = self._time_refusal(region, contender, candidate_us)
         if refused is not None:
             return refused
-        return of_quick(baseline_us, candidate_us, known if baseline is region.inductor else None)
+        return of_quick(baseline_us, candidate_us, known)
 
     def _time_refusal(
         self, region: _Region, contender: CandidateContender, times_us: Sequence[float]

@@ -34,14 +34,13 @@ def of_baselines(aten_us: Times | None, inductor_us: Times | None, floor_us: flo
 
 
 def of_quick(baseline_us: Times, candidate_us: Times, known: Timing | None) -> Timing:
-    """Against one baseline: Inductor's where that is known to be the faster one, else aten's."""
+    """Against one baseline: Inductor's where `known` of both says that it is the faster one, else aten's."""
     found = compare_times(baseline_us, candidate_us, QUICK_VARIANCE)
     assert isinstance(found, Speedup)
-    by_inductor = known is not None and known.inductor_us is not None and known.inductor_us < known.aten_us
     return Timing(
         candidate_us=found.candidate_us,
-        aten_us=known.aten_us if by_inductor and known is not None else found.baseline_us,
-        inductor_us=found.baseline_us if by_inductor else None,
+        aten_us=known.aten_us if known is not None and known.is_inductors else found.baseline_us,
+        inductor_us=found.baseline_us if known is not None and known.is_inductors else None,
         speedup=found.value,
         lower_bound=found.lower_bound,
         rounds=found.rounds,
