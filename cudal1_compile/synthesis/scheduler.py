@@ -54,6 +54,7 @@ class _Region:
     candidates: Asked = field(default_factory=list)
     exam: tuple[Future[Verdict], Attempt] | None = None
     baselines: tuple[Future[Verdict], bool] | None = None  # with Inductor's?
+    is_compared: bool = False  # it was asked for, in this round
     examined: set[str] = field(default_factory=set)  # digests, in this round
     answered_at: float | None = None  # when the judge last did
 
@@ -140,6 +141,7 @@ class EvaluationScheduler:
             self._take()
 
     def _compare_both(self, region: _Region) -> None:
+        region.is_compared = True
         if not (region.task.is_compared or region.task.is_at_floor):
             region.baselines = self._judge.submit_baselines(region.task.program, inductor=True), True
 
@@ -242,8 +244,9 @@ class EvaluationScheduler:
         """The fastest candidate that may win; what is learnt of it may leave another one, or none."""
         left_s = self._timer.left_s
         task = region.task
-        if not (task.is_compared or task.is_at_floor) and (region.answered_at or not region.candidates):
+        if not region.is_compared and (region.answered_at or not region.candidates):
             self._compare_both(region)
+        if region.baselines is not None or not task.is_compared:
             return
         if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
             return

@@ -291,11 +291,10 @@ class RegionTask:
 
     def take_baselines(self, verdict: Verdict, with_inductor: bool) -> None:
         """aten alone orders the regions; nothing is examined before Inductor is timed too."""
-        self.is_compared = with_inductor
         if isinstance(verdict, Deferred):
             self._deferred = verdict.reason
         elif isinstance(verdict, Accepted | Rejected):
-            self._baselines = verdict
+            self._baselines, self.is_compared = verdict, with_inductor
         if self.baselines is not None:
             self._learn_baseline(self.baselines)
 

@@ -206,8 +206,11 @@ def test_another_layout_is_given_back(
 # the decision
 
 
+ALONE = Accepted(Proof("target", "exact", (), 1, Timing(10.0, 10.0, None, 1.0, 1.0, 70, final=True)))
+
+
 class Judged:
-    """The judge's answer for aten against Inductor, and for whom it was asked."""
+    """The judge's answer for aten against Inductor, for aten alone, and for whom the first was asked."""
 
     def __init__(self, aten_us: float, inductor_us: float) -> None:
         ratio = inductor_us / aten_us
@@ -215,17 +218,19 @@ class Judged:
         self.verdict: Verdict = Accepted(Proof("target", "exact", (), 1, timing))
         self.asked: list[Program] = []
 
-    def __call__(self, program: Program) -> Future[Verdict]:
-        self.asked.append(program)
+    def __call__(self, program: Program, inductor: bool) -> Future[Verdict]:
         answer: Future[Verdict] = Future()
-        answer.set_result(self.verdict)
+        answer.set_result(self.verdict if inductor else ALONE)
+        self.asked += [program] * inductor
         return answer
 
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
     found = Judged(aten_us=10.0, inductor_us=16.0)
-    monkeypatch.setattr(HostBench, "submit_baselines", lambda bench, program, seed: found(program))
+    monkeypatch.setattr(
+        HostBench, "submit_baselines", lambda bench, program, seed, inductor: found(program, inductor)
+    )
     return found
 
 
@@ -257,6 +262,7 @@ def said(captured: pytest.CaptureFixture[str]) -> list[str]:
 
 
 COUNTS = "regions: 1, hit 0, new 0, aten 1, unprofitable 0"
+DECIDED = ", 100% of their time decided"
 
 
 def test_measured_tried_stored_and_found_again(
@@ -268,7 +274,7 @@ def test_measured_tried_stored_and_found_again(
     cudal1_cache_dir: Path,
 ) -> None:
     run_often()
-    assert said(capsys) == [f"{COUNTS}; deciding", f"{COUNTS}; 2.00x over inductor"]
+    assert said(capsys) == [f"{COUNTS}{DECIDED}; deciding", f"{COUNTS}{DECIDED}; 2.00x over inductor"]
     assert len(judged.asked) == 1 and called == ["aten.avg_pool2d.default"]
     assert set(ran) == {"inductor", "all_kernels"} and ran[-1] == "all_kernels"
 
@@ -278,7 +284,7 @@ def test_measured_tried_stored_and_found_again(
         warm.setattr(pipeline, "collect", lambda *args: pytest.fail("the graph was collected again"))
         run_often()
     assert set(ran) == {"all_kernels"} and len(judged.asked) == 1
-    assert said(capsys) == [f"{COUNTS}; 2.00x over inductor"]
+    assert said(capsys) == [f"{COUNTS}{DECIDED}; 2.00x over inductor"]
 
     told = str(explain(model, randn(2, 3, 9, 8), options={"target": "host", "generator": Junk()}))
     assert COUNTS in told and "2 ops: aten 1.60x (24 candidates, none accepted" in told
@@ -293,7 +299,7 @@ def test_whole_calls_have_the_last_word(
 ) -> None:
     monkeypatch.setitem(COST_US, "all_kernels", 101.0)
     run_often()
-    assert said(capsys)[-1] == f"{COUNTS}; inductor runs" and ran[-1] == "inductor"
+    assert said(capsys)[-1] == f"{COUNTS}{DECIDED}; inductor runs" and ran[-1] == "inductor"
 
 
 @pytest.mark.parametrize(("aten_us", "inductor_us"), [(10.0, 10.5), (1.0, 1.6), (16.0, 10.0)])
@@ -302,7 +308,7 @@ def test_a_small_gain_is_inductors(
 ) -> None:
     judged.verdict = Judged(aten_us, inductor_us).verdict
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 1; inductor runs"]
+    assert said(capsys) == [f"regions: 1, hit 0, new 0, unprofitable 1{DECIDED}; inductor runs"]
     assert set(ran) == {"inductor"}
 
 
@@ -312,13 +318,15 @@ def test_a_busy_device_leaves_the_region_open(
     """The next process asks the judge again, and the generator for nothing."""
     answer, judged.verdict = judged.verdict, Deferred("the device may be busy")
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 0, untuned 1; inductor runs"]
+    assert said(capsys) == [
+        "regions: 1, hit 0, new 0, unprofitable 0, untuned 1, 0% of their time decided; inductor runs"
+    ]
     new_process(monkeypatch)
     judged.verdict = answer
     monkeypatch.setattr(Junk, "propose", lambda *args: pytest.fail("all was tried"))
     run_often()
-    assert said(capsys)[0] == f"{COUNTS}; deciding"
-    assert len(judged.asked) == 2
+    assert said(capsys)[0] == f"{COUNTS}{DECIDED}; deciding"
+    assert len(judged.asked) == 4  # in each round, and by the next process
 
 
 def test_a_graph_that_is_left_alone_uses_what_is_known(
@@ -331,5 +339,5 @@ def test_a_graph_that_is_left_alone_uses_what_is_known(
         store.database.write(lambda db: db.table("plans").delete_where())
     ran.clear()
     run_often(on_miss="fallback")
-    assert said(capsys)[-1] == f"{COUNTS}; 2.00x over inductor" and len(judged.asked) == 1
+    assert said(capsys)[-1] == f"{COUNTS}{DECIDED}; 2.00x over inductor" and len(judged.asked) == 1
     assert ran[-1] == "all_kernels"

@@ -91,7 +91,7 @@ def check_undecided(kind: str, reason: str, why: str, place: Path) -> None:
     assert kind == "Unfinished" and why in reason
     assert stages(place) == ["deferred", "deferred", "deferred", "text"]
     assert ask(place)[0] == "Won"
-    assert stages(place) == ["accepted", "accepted", "accepted", "text"]
+    assert stages(place) == ["accepted", "text", "timed", "timed"]
 
 
 def test_a_machine_without_memory_decides_nothing_and_a_healthy_one_does(tmp_path: Path) -> None:

@@ -40,11 +40,10 @@ from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
 from cudal1_cache.rows import Attempt
 from cudal1_compile.dispatch.kernel_cache import open_store
-from cudal1_compile.judge.verdict import Deferred
 from cudal1_compile.pipeline.choice import USUAL_CALLS, VariantTrial
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
-from cudal1_compile.synthesis.progress import MeasuringFinalists
+from cudal1_compile.synthesis import Budget, Unprofitable, synthesize_all
+from cudal1_compile.synthesis.progress import Examining
 from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
@@ -305,16 +304,14 @@ def test_right_are_accepted_ones_and_those_that_only_cost_too_much() -> None:
     assert wrote(attempt("accepted"), "bundled:ab") and not wrote(attempt("accepted"), "teacher:all")
 
 
-def test_a_right_candidate_covers_a_region_that_ran_out_of_time(tmp_path: Path) -> None:
-    generator = ScriptedGenerator([["good_130", "wrong_1"]])
+def test_a_right_candidate_covers_a_region_that_it_does_not_win(tmp_path: Path) -> None:
+    generator = ScriptedGenerator([["lucky_130", "wrong_1"]])
     generator.name = "bundled:ab"
     budget = Budget(seconds=60, rounds=1, samples_per_round=2)
     programs = [program(32), program(64)]
     with open_store(tmp_path) as store:
-        judge = ScriptedJudge(HOST)
-        judge.finalists = lambda _, codes: [Deferred("no time")] * len(codes)  # type: ignore[method-assign]
-        found = synthesize_all(programs, generator, judge, store, budget)
-    assert all(isinstance(o.result, Unfinished) for o in found)
+        found = synthesize_all(programs, generator, ScriptedJudge(HOST), store, budget)
+    assert all(isinstance(o.result, Unprofitable) for o in found)
     wanted = [Wanted(o.fingerprint, print_program(p), 1.0) for o, p in zip(found, programs, strict=True)]
     assert find_right(tmp_path, wanted, "bundled:ab", dry=True) == {o.fingerprint for o in found}
     assert find_right(tmp_path, wanted, "teacher:all", dry=True) == set()
@@ -324,8 +321,8 @@ def test_a_line_says_now_and_then_where_synthesis_is() -> None:
     said: list[str] = []
     watch = Watch(said.append, "cuda")
     for region in (1, 2):
-        watch(MeasuringFinalists(region, 2, 1, 1.3, 7.0))
-    assert said == ["  cudal1: region 1/2, measuring 1 finalist, best 1.30x, 7 s left"]
+        watch(Examining(region, 2, 1.3, 7.0))
+    assert said == ["  cudal1: region 1/2, proving the best candidate, best 1.30x, 7 s left"]
 
 
 def test_without_its_model_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
