@@ -1,7 +1,8 @@
 """Finalists on a device: each program's built, checked and measured together.
 
-    Heat(program, candidates, builds, reports) -> of an exam a closer timing, unrounded forms, the judge's trial
-    -> unrounded forms -> host's memory check, worker's measurement
+    Heat(program, candidates, builds, reports) -> of an examination a closer timing
+    -> unrounded forms -> of an examination the judge's trial, at smaller sizes first
+    -> host's memory check, worker's measurement
     -> above SECOND_LOOK once more in a process that never saw the program
 
 A slot measures a program's, in its thread, while the others judge candidates or have finalists of their own:
