@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.errors import LaunchError
-from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick
+from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick, too_fast
 from cudal1_compile.judge.checks.adequacy import Inadequacy, passing
 from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.checks.lean import LeanCall, LeanTrial, lean_bytes, lean_case, lean_cases, why_no_parts
@@ -200,9 +200,7 @@ class LeanSession:
             contenders = {"inductor": _baseline("inductor", found.inductor, case.inputs)}
         if not contenders:
             return Deferred("aten cannot run the region here, and Inductor is not timed yet")
-        baseline_us, candidate_us = self._measure(
-            [*contenders.values(), _candidate(call)], budget_ms, QUICK_ROUNDS
-        )
+        baseline_us, candidate_us = self._measure([*contenders.values(), _candidate(call)], budget_ms)
         if (refused := self._refusal(program, call, candidate_us)) is not None:
             return refused
         return Timed(of_quick(baseline_us, candidate_us, known))
@@ -216,18 +214,11 @@ class LeanSession:
             reason = call.refusal()
         if reason is not None:
             return Rejected("time", f"a call after the timed ones gave a wrong result: {reason}")
-        floor_us = self._clock.floor_us(least_bytes(program))
-        if min(times_us) < floor_us:
-            return Rejected(
-                "time", f"{min(times_us):.2f} us a call: its launch and bytes alone need {floor_us:.2f} us"
-            )
-        return None
+        return too_fast(times_us, self._clock.floor_us(least_bytes(program)))
 
-    def _measure(
-        self, contenders: Sequence[Contender], budget_ms: float, least: int = QUICK_ROUNDS
-    ) -> list[Times]:
+    def _measure(self, contenders: Sequence[Contender], budget_ms: float) -> list[Times]:
         with self._counted("quick"), self._clock.device_lock.alone():
-            rounds = self._clock.rounds_for(contenders, budget_ms, self._rng, least)
+            rounds = self._clock.rounds_for(contenders, budget_ms, self._rng, QUICK_ROUNDS)
             return list(self._clock.measure(contenders, rounds, self._rng))
 
     def _contenders(

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.bench.lean_session import BASELINE_MS, QUICK_ROUNDS, UNSTEADY, Entrant, LeanSession
-from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick
+from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick, too_fast
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import read_suite
 from cudal1_compile.judge.checks.checksum import Checksum
@@ -425,13 +425,7 @@ class DeviceSession:
         """A wrong result of a timed call, or a time that cannot be."""
         if (reason := contender.wrong_result()) is not None:
             return Rejected("time", reason)
-        floor_us = self.clock.floor_us(region.least_bytes)
-        fastest_us = min(times_us)
-        if fastest_us < floor_us:
-            return Rejected(
-                "time", f"{fastest_us:.2f} us a call: its launch and bytes alone need {floor_us:.2f} us"
-            )
-        return None
+        return too_fast(times_us, self.clock.floor_us(region.least_bytes))
 
     # finalists
 

@@ -6,10 +6,18 @@ import math
 from collections.abc import Sequence
 
 from cudal1_compile.judge.timing.speedup import Speedup, compare_times, slowest
-from cudal1_compile.judge.verdict import Timing
+from cudal1_compile.judge.verdict import Rejected, Timing
 
 Times = Sequence[float]  # microseconds a call, one number a round
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
+
+
+def too_fast(times_us: Times, floor_us: float) -> Rejected | None:
+    """What no launch can take; floor_us: a launch's and its least bytes' time."""
+    fastest_us = min(times_us)
+    if fastest_us >= floor_us:
+        return None
+    return Rejected("time", f"{fastest_us:.2f} us a call: its launch and bytes alone need {floor_us:.2f} us")
 
 
 def of_baselines(aten_us: Times | None, inductor_us: Times | None, floor_us: float) -> Timing:
