@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.judge_rate import start_all, template_tasks
+from benchmarks.judge_rate import grown, start_all, template_tasks
 from benchmarks.side_by_side import ends_with_parent
 from cudal1_compile.codegen.templates import draw_reply
 from cudal1_compile.judge.judge import Judge
@@ -120,9 +120,11 @@ def rates(seconds: float, dry: bool) -> dict[str, Any]:
             start_all(judge, limits.worker_count, found)
         for name, tasks in (("small", small), ("large", large)):
             if tasks:
+                before = judge.spent_s
                 stages, took_s = _judge_for(judge, tasks, seconds)
                 found[f"judged_per_s_{name}"] = stages["timed"] / took_s
                 found[f"{name}_stages"] = dict(stages)
+                found[f"{name}_spent_s"] = grown(judge, before)
     return found
 
 

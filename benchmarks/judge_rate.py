@@ -192,7 +192,7 @@ def _judge_all(
     verdicts = judge.judge_tasks(tasks)
     seconds = time.monotonic() - begin
     cpu_s = time.process_time() - cpu_s
-    gates = _gates(GATES, _grown(judge, before), len(tasks), seconds, max(1, workers))
+    gates = _gates(GATES, grown(judge, before), len(tasks), seconds, max(1, workers))
     gates["CPU of the judge's own process"] = _cost(cpu_s, 0.0, len(tasks), seconds, 1)
     return verdicts, seconds, gates
 
@@ -238,14 +238,14 @@ def _run_finalists(
         rows += [{"region": name, "kernel": h.name, **_words(v)} for h, v in zip(honest, verdicts, strict=True)]
     seconds = time.monotonic() - begin
     detail["finalists"] = rows
-    detail["finalist_gates"] = _gates(FINAL_GATES, _grown(judge, before), len(rows), seconds, 1)
+    detail["finalist_gates"] = _gates(FINAL_GATES, grown(judge, before), len(rows), seconds, 1)
     summary["finalist_regions"] = len(names)
     summary["finalist_seconds_a_region"] = round(seconds / max(1, len(names)), 2)
     summary["finalists_per_second"] = round(len(rows) / seconds, 2)
     log.info("finalists of %d regions: %s", len(names), Counter(r["verdict"] for r in rows))
 
 
-def _grown(judge: Judge, before: dict[str, float]) -> dict[str, float]:
+def grown(judge: Judge, before: dict[str, float]) -> dict[str, float]:
     """Seconds by step since `before`."""
     return {step: round(s - before.get(step, 0.0), 3) for step, s in judge.spent_s.items()}
 
