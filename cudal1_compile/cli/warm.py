@@ -41,8 +41,8 @@ def warm(
     loaded = load_workload(workload)
     wanted = loaded.target(target)
     has_products = Options(products=products).has_products(wanted)
-    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, has_products, has_products)
-    if has_products:  # kernels in the forward may change the backward's regions; what is left of the budget
+    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, has_products, is_first=True)
+    if any(r.seen.may_change for r in before):  # once the forward has kernels; what is left of the budget
         _, after = write_kernels(loaded, wanted, generator, budget_s, mode, has_products)
     compile_and_run(loaded, wanted, mode, has_products)
     report(before, after)
@@ -88,11 +88,9 @@ def write_kernels(
         return [], []
     device = device_of(target)
     planner = Planner(SESSION, parse_options(None, options), place_of(device))
-    if is_first:
-        lasting = [r for r in regions if not r.seen.may_change]
-        after = planner.synthesize(lasting, FORWARD_SHARE * budget_s)
-    else:
-        after = planner.synthesize(regions)
+    lasting = [r for r in regions if not (is_first and r.seen.may_change)]
+    share = FORWARD_SHARE if len(lasting) < len(regions) else 1.0
+    after = planner.synthesize(lasting, share * budget_s)
     SESSION.end_if_interrupted()
     return regions, after
 

@@ -32,7 +32,7 @@ from torch._inductor.virtualized import V
 
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.graph_plan import GraphPhase
-from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, is_channels_last
+from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, has_convolutions, is_channels_last
 from cudal1_compile.inductor.splice import HOOK, Observe, PassTimer, Splice, UserPass
 from cudal1_fx_passes.fusion.partition import Partition
 
@@ -47,6 +47,7 @@ class SeenGraph:
     partition: Partition
     code: str  # the graph as Python
     is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
+    has_convolutions: bool
 
 
 class _Seen(Exception):
@@ -96,7 +97,8 @@ class _InnerCompiler:
 
         def see(graph: fx.Graph, found: Partition) -> None:
             is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
-            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_last))
+            code = graph.python_code("self").src.strip()
+            self.seen.append(SeenGraph(phase, found, code, is_last, has_convolutions(graph)))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
             if phase == "forward" and self.splice is not None:

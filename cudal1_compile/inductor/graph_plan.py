@@ -48,6 +48,7 @@ class SeenRegion:
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
     has_library: bool  # at some use aten's library has an operator for a part of it
     value_us: float  # estimate of the time that kernels may win in all its uses; ranks regions
+    reads_copies: bool = False  # it is a backward's whose forward has convolutions, and may read what these needed
 
     @cached_property
     def program(self) -> Program:
@@ -61,7 +62,7 @@ class SeenRegion:
     @property
     def may_change(self) -> bool:
         """Whether it reads what a forward with kernels of products lays out otherwise."""
-        return self.phase == "backward" and self.has_product
+        return self.reads_copies and self.has_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class GraphPlanned:
     choice: PlanChoice = "deciding"
     ratio: float | None = None
     fault: str = ""  # for which the last compile did without kernels where they were chosen
+    traced: frozenset[str] = frozenset()  # the forward's products with a kernel in place when it was collected
+    collect_s: float = 0.0  # that this took
 
     @property
     def is_open(self) -> bool:
@@ -189,6 +192,8 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "is_channels_last": plan.is_channels_last,
         "anchors": [a.cuts for a in plan.anchors],
         "fault": plan.fault,
+        "traced": sorted(plan.traced),
+        "collect_s": plan.collect_s,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -200,7 +205,8 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     refused = tuple(RefusedNode(**n) for n in table["refused"])
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
-    return GraphPlanned(regions, refused, is_last, anchors, row.choice, row.ratio, fault)
+    traced, collect_s = frozenset(table["traced"]), float(table["collect_s"])
+    return GraphPlanned(regions, refused, is_last, anchors, row.choice, row.ratio, fault, traced, collect_s)
 
 
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:

@@ -38,9 +38,13 @@ def assumed_layouts(graph: fx.Graph) -> Iterator[None]:
             node.meta["val"] = value
 
 
+def has_convolutions(graph: fx.Graph) -> bool:
+    return any(n.target is CONVOLUTION for n in graph.nodes)
+
+
 def is_channels_last(graph: fx.Graph) -> bool:
     """Inductor's own decision for a graph."""
-    if not any(n.target is CONVOLUTION for n in graph.nodes):
+    if not has_convolutions(graph):
         return False
     module = graph.owning_module
     return module is not None and GraphLowering.decide_layout_opt(module, is_inference=_is_inference(graph))
@@ -51,8 +55,7 @@ def keep_decision(graph: fx.Graph, was_channels_last: bool) -> None:
 
     Sets Inductor's config for the rest of this compile, whose config_patches hold both names and so undo it.
     """
-    has_convolutions = any(n.target is CONVOLUTION for n in graph.nodes)
-    if not has_convolutions or is_channels_last(graph) == was_channels_last:
+    if not has_convolutions(graph) or is_channels_last(graph) == was_channels_last:
         return
     if was_channels_last:
         inductor_config.force_layout_optimization = True

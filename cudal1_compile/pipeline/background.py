@@ -65,7 +65,7 @@ class Background:
             return
         try:
             pipeline = pipeline.with_inputs(args)
-            self._current = pipeline.finish(pipeline.settle(plan, self._plan))
+            self._current = pipeline.finish(pipeline.settle(plan))
         except Exception as error:  # noqa: BLE001  the first compile goes on running
             log.warning("the kernels made in the background are not used: %s", error)
 

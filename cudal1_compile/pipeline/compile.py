@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -107,7 +108,7 @@ class Pipeline:
         stored = self.stored()
         if stored is None:
             return self.survey()[1]
-        return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
+        return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)))
 
     @property
     def _may_ask_the_judge(self) -> bool:
@@ -123,26 +124,28 @@ class Pipeline:
         plan = self.plan_for(graphs)
         if self._moves_layouts(plan):
             graphs = self.collect(plan)
-            plan = self.plan_for(graphs)
+            plan = _as_traced_now(self.plan_for(graphs))
         return graphs, plan
 
-    def settle(self, plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
+    def settle(self, plan: GraphPlanned, end_s: float = math.inf) -> GraphPlanned:
         """The plan for the graphs as they are with its kernels in place; what it has decided stays.
 
-        traced: the plan whose kernels were in place when they were collected last.
+        end_s: of the monotonic clock. Where collecting would end later the plan is returned as it is: what the
+        backward then reads otherwise is not found at the hook, and is Inductor's. The next process settles it.
         """
-        if not self._moves_layouts(plan) or _forward_products(plan) == _forward_products(traced):
+        if not self._moves_layouts(plan) or time.monotonic() + plan.collect_s > end_s:
             return plan
         known = {r.fingerprint: r for r in plan.regions}
         settled = self.plan_for(self.collect(plan))
-        return replace(settled, regions=tuple(known.get(r.fingerprint, r) for r in settled.regions))
+        regions = tuple(known.get(r.fingerprint, r) for r in settled.regions)
+        return _as_traced_now(replace(settled, regions=regions))
 
     def _moves_layouts(self, plan: GraphPlanned) -> bool:
-        """Whether the backward may read what its forward with kernels lays out otherwise than Inductor would.
+        """Whether the backward may read what its forward now lays out otherwise than when they were collected.
 
         Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
         """
-        return bool(_forward_products(plan)) and any(r.seen.phase == "backward" for r in plan.regions)
+        return _forward_products(plan) != plan.traced and any(r.seen.reads_copies for r in plan.regions)
 
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
@@ -167,7 +170,8 @@ class Pipeline:
         seen, refused = survey(graphs, self.job.place.device)
         is_channels_last = any(g.is_channels_last for g in graphs)
         regions = self.planner.look_up_all(seen)
-        return GraphPlanned(regions, tuple(refused), is_channels_last, survey_anchors(graphs))
+        anchors = survey_anchors(graphs)
+        return GraphPlanned(regions, tuple(refused), is_channels_last, anchors, collect_s=self.collect_s)
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
         """The same graph and key, to be compiled again on a later call's inputs."""
@@ -186,20 +190,18 @@ class Pipeline:
         no thread beside the user's may do.
         """
         budget_s = self.job.options.budget_s if budget_s is None else budget_s
-        end = time.monotonic() + budget_s
-        settle = self.settle if settles else _as_it_is
+        end_s = time.monotonic() + budget_s
+        settle_end_s = end_s if settles else -math.inf
         with self.passes.run("synthesis"), self.planner.preparation:
             first = [r for r in plan.regions if not r.seen.may_change]
             if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
-                end -= 2 * self.collect_s  # where kernels of products are found the graphs are collected again
-                found = self.planner.synthesize(first, FORWARD_SHARE * (end - time.monotonic()))
+                found = self.planner.synthesize(first, FORWARD_SHARE * (end_s - time.monotonic()))
                 answers = {r.fingerprint: r for r in found}
-                answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
-                end += self.collect_s
-                plan = settle(answered, plan)
-            left_s = max(0.0, end - time.monotonic())
+                plan = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
+                plan = self.settle(plan, settle_end_s)
+            left_s = max(0.0, end_s - time.monotonic())
             done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
-            return settle(done, plan)
+            return self.settle(done, settle_end_s)
 
     @property
     def _left_s(self) -> float:
@@ -405,16 +407,16 @@ class Pipeline:
             self.compiled_s += time.monotonic() - begun_s
 
 
-def _as_it_is(plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
-    return plan
+def _as_traced_now(plan: GraphPlanned) -> GraphPlanned:
+    """Of graphs that were collected with its forward's kernels in place."""
+    return replace(plan, traced=_forward_products(plan))
 
 
-def _forward_products(plan: GraphPlanned) -> set[str]:
+def _forward_products(plan: GraphPlanned) -> frozenset[str]:
     """Fingerprints of those that run by a kernel."""
     chosen = plan.chosen("all_kernels")
-    return {
-        r.fingerprint for r in plan.regions if r.seen.phase == "forward" and r.seen.has_product
-    } & chosen.keys()
+    forward = (r for r in plan.regions if r.seen.phase == "forward" and r.seen.has_product)
+    return frozenset(r.fingerprint for r in forward if r.fingerprint in chosen)
 
 
 def is_timed(target: Target) -> bool:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import fx
 
 from cudal1_compile.inductor.collect import SeenGraph
-from cudal1_compile.inductor.graph_plan import AnchorSeen, RefusedNode, SeenRegion
+from cudal1_compile.inductor.graph_plan import AnchorSeen, GraphPhase, RefusedNode, SeenRegion
 from cudal1_compile.inductor.library import library_operator
 from cudal1_fx_passes.fusion.anchors import free_regions
 from cudal1_fx_passes.fusion.partition import Region
@@ -26,10 +26,11 @@ BYTES_PER_US = 2e6
 SPLIT_PER_US = 7e7  # float32 multiplications that win 1 us: kernels do 38e6 in it, the library 25e6
 
 
-def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
+def survey(graphs: Sequence[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
     """Regions in order of first use. Regions on other devices than `device` count as refused."""
     seen: dict[str, SeenRegion] = {}
     refused: list[RefusedNode] = []
+    has_convolutions = any(g.has_convolutions for g in graphs)
     for graph in graphs:
         cuts = [r for anchor in graph.partition.anchors for cut in anchor.cuts for r in cut]
         for region in {r.nodes: r for r in (*graph.partition.regions, *cuts)}.values():
@@ -37,7 +38,7 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[Seen
             if found != device:
                 refused += [_refused(n, f"on {found}; kernels are made for {device}") for n in region.nodes]
                 continue
-            seen[region.fingerprint] = _add(seen.get(region.fingerprint), region, graph)
+            seen[region.fingerprint] = _add(seen.get(region.fingerprint), region, graph.phase, has_convolutions)
         nodes = {n.name: n for n in graph.partition.graph.nodes}
         refused += [_refused(nodes[name], why) for name, why in graph.partition.refused.items() if name in nodes]
     return list(seen.values()), refused
@@ -62,11 +63,10 @@ def fuses_with_neighbours(region: Region) -> bool:
     return any(n not in inside and _has_loops(n) for n in around)
 
 
-def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegion:
+def _add(known: SeenRegion | None, region: Region, phase: GraphPhase, has_convolutions: bool) -> SeenRegion:
     is_fusible = fuses_with_neighbours(region)
     has_library = any(library_operator(n) is not None for n in region.nodes)
     count = 1
-    phase = graph.phase
     if known is not None:
         is_fusible, has_library = is_fusible or known.is_fusible, has_library or known.has_library
         count, phase = known.count + 1, known.phase
@@ -79,6 +79,7 @@ def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegi
         is_fusible=is_fusible,
         has_library=has_library,
         value_us=count * _winnable_us(region),
+        reads_copies=phase == "backward" and has_convolutions,
     )
 
 

@@ -115,7 +115,7 @@ def test_products_are_valued_by_what_kernels_may_win() -> None:
             found = partition_with_products(graph.gm.graph)
         finally:
             torch.backends.cuda.matmul.fp32_precision = before
-        seen, _ = survey([SeenGraph("inference", found, "", False)], torch.device("cuda", 0))
+        seen, _ = survey([SeenGraph("inference", found, "", False, False)], torch.device("cuda", 0))
         return seen[0].value_us
 
     bytes_us = 3 * 512 * 512 * 4 / BYTES_PER_US

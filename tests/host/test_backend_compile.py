@@ -254,13 +254,13 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
         start(self, *args)
 
     traced_by: list[threading.Thread] = []
-    settle = pipeline.Pipeline.settle
+    collect = pipeline.Pipeline.collect
 
     def note(*args: Any) -> Any:
         traced_by.append(threading.current_thread())
-        return settle(*args)
+        return collect(*args)
 
-    monkeypatch.setattr(pipeline.Pipeline, "settle", note)
+    monkeypatch.setattr(pipeline.Pipeline, "collect", note)
     monkeypatch.setattr(Background, "__init__", remember)
     fast = compile_(OneReply(), on_miss="background")
     x = torch.randn(32, 64, requires_grad=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from trials import new_process, time_variants
 
 from cudal1_compile.dispatch import registry
 from cudal1_compile.inductor import layouts
+from cudal1_compile.inductor.collect import SeenGraph
 from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.inductor.splice import Splice
 from cudal1_compile.judge.bench import host as host_bench
@@ -295,11 +296,15 @@ def test_only_products_by_kernels_have_the_backward_collected_again(text: str, o
     """It is half of what a plan costs."""
     regions = (
         PlannedRegion(SeenRegion("f", text, 3, 1, "forward", False, True, 1.0), outcome, "", "entry"),
-        PlannedRegion(SeenRegion("b", " = dot", 3, 1, "backward", False, True, 1.0), "untuned", ""),
+        PlannedRegion(SeenRegion("b", " = dot", 3, 1, "backward", False, True, 1.0, True), "untuned", ""),
     )
     self: Any = None
     assert pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions)) == again
     assert not pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions[:1]))
+    collected = GraphPlanned(regions, traced=frozenset("f"))
+    assert pipeline.Pipeline._moves_layouts(self, collected) != again, (
+        "a kernel that it was collected with is lost"
+    )
 
 
 @pytest.mark.parametrize("forward_wins", [True, False])
@@ -307,7 +312,8 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     """What kernels of their forward change is not written twice; what they do not is asked for all the same."""
 
     def region(name: str, phase: Any, text: str = " = dot") -> PlannedRegion:
-        return PlannedRegion(SeenRegion(name, text, 3, 1, phase, False, True, 1.0), "untuned", "")
+        seen = SeenRegion(name, text, 3, 1, phase, False, True, 1.0, reads_copies=phase == "backward")
+        return PlannedRegion(seen, "untuned", "")
 
     plan = GraphPlanned((region("c", "forward"), region("g", "backward"), region("p", "backward", "")))
     asked: list[tuple[set[str], float]] = []
@@ -323,14 +329,14 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
         SimpleNamespace(synthesize=synthesize, preparation=nullcontext()),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
-    self.passes, self.collect_s = PassLog(), 1.0  # it may have to be done twice more, after all kernels once
+    self.passes, self.collect_s = PassLog(), 1.0
     collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
     traced: list[GraphPlanned] = []
     monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
     monkeypatch.setattr(pipeline.Pipeline, "plan_for", lambda self, graphs: collected)
     found = self.synthesize(plan)
     assert [names for names, _ in asked] == [{"c", "p"}, {"h" if forward_wins else "g"}]
-    assert asked[0][1] == pytest.approx(4.8, abs=0.1) and asked[1][1] == pytest.approx(9.0, abs=0.5)
+    assert [limit_s for _, limit_s in asked] == pytest.approx([6.0, 10.0], abs=0.5), "none is kept for collecting"
     assert not found.is_open and len(traced) == forward_wins
     opened = replace(found, regions=(*found.regions, region("n", "backward")))
     assert not self.synthesize(opened).is_open and len(traced) == forward_wins, "the same forward, traced again"
@@ -338,8 +344,70 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     self.synthesize(opened)
     assert len(traced) == 2 * forward_wins, "another forward, not traced again"
     opened = replace(found, regions=(*found.regions, region("m", "forward")))
-    self.synthesize(opened, settles=False)
-    assert len(traced) == 2 * forward_wins, "a thread beside the user's may not trace"
+    for limits in ({"settles": False}, {"budget_s": 0.9}):
+        done = self.synthesize(replace(opened, collect_s=1.0), **limits)
+        assert len(traced) == 2 * forward_wins, "a thread beside the user's may not trace, nor may who has no time"
+        assert pipeline.Pipeline._moves_layouts(self, done) == forward_wins, "the next process is not told"
+        assert done.regions[-1].outcome == ("new" if forward_wins else "unprofitable")
+
+
+def test_what_no_time_was_left_to_collect_again_is_collected_by_the_next_process(
+    every_region: Calls,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then the regions of the backward that its forward's kernels change are Inductor's."""
+    find, written = planner.Planner.look_up, set[str]()
+
+    def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
+        return find(self, seen) if seen.fingerprint in written else PlannedRegion(seen, "untuned", "no kernel yet")
+
+    def synthesize(
+        self: planner.Planner, regions: Sequence[PlannedRegion], limit_s: float
+    ) -> tuple[PlannedRegion, ...]:
+        written.update(r.fingerprint for r in regions)
+        return tuple(self.look_up(r.seen) for r in regions)
+
+    collected: list[GraphPlanned | None] = []
+    collect = pipeline.Pipeline.collect
+
+    def note(self: pipeline.Pipeline, plan: GraphPlanned | None = None) -> list[SeenGraph]:
+        collected.append(plan)
+        return collect(self, plan)
+
+    monkeypatch.setattr(planner.Planner, "look_up", look_up)
+    monkeypatch.setattr(planner.Planner, "synthesize", synthesize)
+    monkeypatch.setattr(pipeline.Pipeline, "collect", note)
+    module, x = Mixer(), images()
+    for budget_s, collects, is_found in ((0.01, 1, False), (60.0, 1, True), (60.0, 0, True)):
+        new_process(monkeypatch)
+        torch._dynamo.reset()
+        every_region.ran.clear()
+        collected.clear()
+        check(copy.deepcopy(module), x, train=True, budget_s=budget_s)
+        assert len(collected) == collects
+        plan = every_region.plans[-1]
+        assert any(r.seen.may_change for r in plan.regions)
+        chosen = set(plan.chosen("all_kernels").values())
+        assert (set(every_region.ran) == chosen) == is_found and set(every_region.ran) <= chosen
+
+
+def test_kernels_of_a_forward_without_convolutions_change_nothing_of_its_backward(
+    saves: Callable[[str], Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, again = saves("whole"), list[GraphPlanned]()
+    finish = pipeline.Pipeline.finish
+
+    def collect_again(self: pipeline.Pipeline, plan: GraphPlanned) -> Any:
+        again.append(self.plan_for(self.collect(plan)))
+        return finish(self, plan)
+
+    monkeypatch.setattr(pipeline.Pipeline, "finish", collect_again)
+    check(Attention(), MODELS["attention"][1](), train=True)
+    (plan,), (collected,) = calls.plans, again
+    assert [r.fingerprint for r in collected.regions] == [r.fingerprint for r in plan.regions]
+    assert collected.anchors == plan.anchors and not any(r.seen.may_change for r in plan.regions)
+    chosen = [r for r in plan.regions if r.fingerprint in plan.chosen("all_kernels")]
+    assert {r.seen.phase for r in chosen if has_product(r)} == {"forward", "backward"}
 
 
 def test_the_option_is_part_of_what_caches_know() -> None:

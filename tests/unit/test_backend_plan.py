@@ -57,6 +57,7 @@ PLAN = GraphPlanned(
 @pytest.mark.parametrize("choice", get_args(PlanChoice))
 def test_a_plan_survives_the_store(choice: PlanChoice) -> None:
     plan = replace(PLAN, choice=choice, ratio=1.2, is_channels_last=choice == "no_layout_opt")
+    plan = replace(plan, traced=frozenset("ab"), collect_s=2.5)
     with Store.memory() as store:
         store.put_plan(to_row(plan, "key", "target"))
         row = store.get_plan("key", "target")
