@@ -34,7 +34,7 @@ class Archive:
         self._since = float("-inf")  # the search began later, in Unix seconds
         self.is_reliable = True
         self._try(lambda: store.add_region(region))
-        self._try(lambda: self.attempts.extend(store.attempts(region.fingerprint, target.key)))
+        self.read()
         self._try(lambda: self._leave_behind(target))
 
     def _leave_behind(self, target: Target) -> None:
@@ -48,15 +48,22 @@ class Archive:
         """Those of this search."""
         return [a for a in self.attempts if a.created > self._since]
 
+    def read(self) -> None:
+        """What the store has by now."""
+        self._try(lambda: self._keep(self.store.attempts(self.region.fingerprint, self.target_key)))
+
     def put(self, attempts: Sequence[Attempt]) -> None:
         """Adds attempts, or replaces those of the same id."""
+        self._keep(attempts)
+        self._try(lambda: self.store.add_attempts(attempts))
+
+    def _keep(self, attempts: Sequence[Attempt]) -> None:
         place = {a.id: i for i, a in enumerate(self.attempts)}
         for attempt in attempts:
             if attempt.id in place:
                 self.attempts[place[attempt.id]] = attempt
             else:
                 self.attempts.append(attempt)
-        self._try(lambda: self.store.add_attempts(attempts))
 
     def put_entry(self, entry: Entry) -> None:
         self._try(lambda: self.store.put_entry(entry))

@@ -1,7 +1,7 @@
 """Regions that other processes with the same kernel cache are at work on: left to them, and their results awaited.
 
-    take(fingerprints) -> those to work on now, leased (cudal1_cache/leases.py)
-    take(those left)   -> ... waits: the others have answered | let go, or died, without an answer: to work on now
+    lease(fingerprint) -> whether it is this call's now, until `release` (cudal1_cache/leases.py)
+    free(those left)   -> what nobody works on; waits: the others have answered | let go, or died, without an answer
 
 What another process has answered, or still holds when the time is over, is in `endings`.
 """
@@ -32,7 +32,7 @@ class Neighbours:
         self.endings: dict[str, Ending] = {}
         self._leases, self._target, self._found = leases, target, found
         self._timer, self._progress = timer, progress
-        self._mine: list[Lease] = []
+        self._mine: dict[str, Lease] = {}
         self._held: dict[str, int | None] = {}  # who has it, by its number
 
     def __enter__(self) -> Neighbours:
@@ -41,40 +41,48 @@ class Neighbours:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        for fingerprint in list(self._mine):
+            self.release(fingerprint)
 
-    def take(self, wanted: Sequence[str]) -> list[str]:
-        """In the order given. Waits where others have all of them; empty where none is left to work on."""
-        if mine := self._take_free(wanted):
-            return mine
+    def free(self, wanted: Sequence[str]) -> list[str]:
+        """In the order given. Empty where none is left to work on."""
+        if found := self._free(wanted):
+            return found
         if self._held:
             self._progress(Waiting(len(self._held), self._timer.left_s))
         while self._held and self._timer.left_s > 0:
             time.sleep(min(POLL_S, self._timer.left_s))
-            if mine := self._take_free(list(self._held)):
-                return mine
+            if found := self._free(list(self._held)):
+                return found
         self.endings |= {f: Unfinished(_why(pid)) for f, pid in self._held.items()}
         return []
 
-    def release(self) -> None:
-        """What was taken is decided, as far as it could be."""
-        while self._mine:
-            self._mine.pop().release()
-
-    def _take_free(self, wanted: Sequence[str]) -> list[str]:
-        self._held = {}
-        return [f for f in wanted if f not in self.endings and self._is_mine(f)]
-
-    def _is_mine(self, fingerprint: str) -> bool:
+    def lease(self, fingerprint: str) -> bool:
+        """For a region that this call has not. False: another has it, or has answered it."""
         lease = self._leases.take(fingerprint, self._target)
         entry = self._found(fingerprint)  # now that nobody who had it can still be about to store it
         if isinstance(lease, Lease):
-            self._mine.append(lease)
+            self._mine[fingerprint] = lease
         if entry is not None:
             self.endings[fingerprint] = Won(entry) if entry.status == "kernel" else Unprofitable(entry)
+            self.release(fingerprint)
         elif isinstance(lease, Held):
             self._held[fingerprint] = lease.pid
-        return entry is None and isinstance(lease, Lease)
+        return fingerprint in self._mine
+
+    def release(self, fingerprint: str) -> None:
+        """What was taken is decided, as far as it could be now."""
+        if (lease := self._mine.pop(fingerprint, None)) is not None:
+            lease.release()
+
+    def _free(self, wanted: Sequence[str]) -> list[str]:
+        self._held = {}
+        return [f for f in wanted if f not in self.endings and self._is_free(f)]
+
+    def _is_free(self, fingerprint: str) -> bool:
+        is_free = self.lease(fingerprint)
+        self.release(fingerprint)
+        return is_free
 
 
 def _why(pid: int | None) -> str:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 
 from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
@@ -72,8 +73,8 @@ def synthesize_all(
     """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
 
     `values`: what kernels may win in each region, in any one unit, as far as nothing is timed; by default the
-    bytes it moves. `counts`: the region's uses, by default one each. A region that another process with the same
-    cache works on is its; `found` (neighbours.py) tells which entry that needs.
+    bytes it moves. `counts`: the region's uses, by default one each. Processes with the same cache share regions,
+    a round of one at a time; `found` (neighbours.py) tells which entry a region needs.
     """
     budget = budget or Budget()
     timer = Timer(budget)
@@ -84,22 +85,20 @@ def synthesize_all(
     order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
     uses = dict(zip(names, counts or [1] * len(names), strict=True))
 
-    def make(name: str) -> RegionTask:
-        return RegionTask(named[name], generator, judge.target, store, budget, seed, config)
-
-    ended: dict[str, RegionTask] = {}
+    tasks = {n: RegionTask(named[n], generator, judge.target, store, budget, seed, config) for n in order}
     leases = Leases(store.path.parent if store.path is not None else None)
     with Neighbours(leases, judge.target.key, found, timer, progress) as neighbours:
-        while mine := neighbours.take([name for name in order if name not in ended]):
-            tasks = [make(name) for name in mine]  # with what others have stored by now
-            _Run(tasks, uses, generator, judge, replace(budget, seconds=timer.left_s), progress).work()
-            neighbours.release()
-            ended |= {task.region.fingerprint: task for task in tasks}
+        now = list(tasks.values())
+        while now:
+            left = replace(budget, seconds=timer.left_s)
+            _Run(now, uses, generator, judge, left, progress, neighbours).work()
+            now = [tasks[n] for n in neighbours.free([n for n in order if tasks[n].result is None])]
+            for task in now:
+                task.refresh()
     for name, ending in neighbours.endings.items():
-        ended[name] = make(name)
-        ended[name].result = ending
-        progress(Done(order.index(name) + 1, len(order), ended[name].outcome(), timer.left_s))
-    return [ended[name].outcome() for name in names]
+        tasks[name].result = ending
+        progress(Done(order.index(name) + 1, len(order), tasks[name].outcome(), timer.left_s))
+    return [tasks[name].outcome() for name in names]
 
 
 @dataclass
@@ -121,7 +120,9 @@ class _Run:
         judge: JudgePort,
         budget: Budget,
         progress: Progress,
+        neighbours: Neighbours,
     ) -> None:
+        self.neighbours, self.elsewhere = neighbours, set[RegionTask]()  # another works on these, or has answered
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
@@ -133,20 +134,27 @@ class _Run:
         scheduler.compare(self.tasks)
         self._order_by_gain()
         self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
+        for task in self.tasks:
+            if task.is_begun:
+                self._take_over(task)
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
         left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
             left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
+            self._let_go_all_but(left)
         scheduler.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
         why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
         for task in self.tasks:
+            if task.result is not None or (task in self.elsewhere and not task.is_at_floor):
+                continue
             if why is not None:
                 task.distrust(why)
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
+        self._let_go_all_but(frozenset())
         self._tell()
 
     def _tell(self) -> None:
@@ -171,13 +179,39 @@ class _Run:
         waiting = [((t.rounds_done, bool(t.to_judge())), t) for t in self.tasks if t.wants_round]
         waiting.sort(key=lambda pair: pair[0])
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
-        return [t for key, t in waiting[:size] if key == waiting[0][0]]
+        for _, alike in groupby(waiting, lambda pair: pair[0]):
+            if group := list(islice((t for _, t in alike if self._take_over(t)), size)):
+                return group
+        return []
+
+    # what other processes work on
+
+    def _take_over(self, task: RegionTask) -> bool:
+        """Whether it is this call's, from now on or already."""
+        if task.is_ours:
+            return True
+        name = task.region.fingerprint
+        if self.neighbours.lease(name):
+            self.elsewhere.discard(task)
+            task.is_ours = True
+            task.refresh()
+        else:
+            self.elsewhere.add(task)
+            task.result = self.neighbours.endings.get(name)
+        return task.is_ours
+
+    def _let_go_all_but(self, left: Set[RegionTask]) -> None:
+        """Others go on with what is undecided after a round; a winner's further rounds are this call's."""
+        for task in self.tasks:
+            if task.is_ours and task.won is None and task not in left:
+                task.is_ours = False
+                self.neighbours.release(task.region.fingerprint)
 
     # proposals
 
     def _ask(self, group: list[RegionTask]) -> None:
         share = 0.5 if len(self.tasks) > MANY and group[0].rounds_done == 0 else 1.0
-        asked = [_Asked(t, r) for t in group for r in t.requests(share)]
+        asked = [_Asked(t, r) for t in group if t.wants_round for r in t.requests(share)]
         if not asked:
             return
         places = [self.places[a.task] for a in asked]

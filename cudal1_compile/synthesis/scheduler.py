@@ -95,7 +95,7 @@ class EvaluationScheduler:
     def compare(self, tasks: Sequence[RegionTask]) -> None:
         """Times aten for each, as long as that takes no more than FIRST_SHARE of the time."""
         end = time.monotonic() + FIRST_SHARE * self._timer.left_s
-        self._regions = [_Region(task, self._places[task]) for task in tasks]
+        self._regions = [_Region(task, self._places[task]) for task in tasks if task.baselines is None]
         try:
             for region in self._regions if self._timer.left_s > 0 else ():
                 region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
@@ -146,7 +146,7 @@ class EvaluationScheduler:
             region.baselines = self._judge.submit_baselines(region.task.program, inductor=True), True
 
     def _submit(self) -> None:
-        waiting = [(r, a) for r in self._regions for a in r.task.to_judge()]
+        waiting = [(r, a) for r in self._regions if r.task.is_ours for a in r.task.to_judge()]
         try:
             futures = self._judge.submit_quick([(r.task.program, a.code) for r, a in waiting])
         except (RuntimeError, OSError, ValueError) as error:
@@ -252,7 +252,7 @@ class EvaluationScheduler:
             return
         exam_s = LEAN_EXAM_S if is_lean(task.program) else EXAM_S
         is_late = left_s < min(exam_s, LATE_SHARE * self._timer.budget.seconds * exam_s / EXAM_S)
-        attempt = None if is_late else task.to_examine()
+        attempt = task.to_examine() if task.is_ours and not is_late else None
         if attempt is not None and attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)
             self._progress(Examining(region.place, len(self._places), task.best, left_s))

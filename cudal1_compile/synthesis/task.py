@@ -94,16 +94,29 @@ class RegionTask:
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
         self._won_in = 0  # rounds that were asked for before the winner was found
-        # examined by earlier calls; what won has an entry, or lost it and may win again
-        finals = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, target)) is not None]
-        self._examined = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be examined again
+        self.is_ours = False  # no other process may work on it now
+        self._examined: set[str] = set()  # digests, not to be examined again
         self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
-        self._baseline_us = next((p.timing.baseline_us for _, p in finals if p.timing), None)  # once it is known
+        self._baseline_us: float | None = None  # once it is known
         self.is_compared = False  # Inductor was timed too, or cannot be
         self._refused: set[str] = set()  # digests, in this call
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
         self._hopeless = _why_none_wins(self.program, target)  # no reply of this generator
+        self._learn_finals()
+
+    def refresh(self) -> None:
+        """With what others have stored since it was made."""
+        self.archive.read()
+        self._learn_finals()
+
+    def _learn_finals(self) -> None:
+        """What earlier calls, or others, have examined; what won has an entry, or lost it and may win again."""
+        accepted = self.archive.accepted()
+        finals = [(a, proof) for a in accepted if (proof := final_proof(a, self.target)) is not None]
+        self._examined |= {a.code_digest for a, proof in finals if not is_win(proof)}
+        if self._baseline_us is None:
+            self._baseline_us = next((p.timing.baseline_us for _, p in finals if p.timing), None)
 
     # proposals
 
@@ -239,6 +252,11 @@ class RegionTask:
         """The fastest that may win and nothing is proven of."""
         return next((a for a in self._unproven() if self._may_win(a)), None)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether candidates are left to time or to examine."""
+        return bool(self.to_judge()) or self.to_examine() is not None
+
     def _unproven(self) -> list[Attempt]:
         """Fastest first. Proofs that an earlier version gave count for nothing."""
         found = [a for a in self.archive.scored() if a.code_digest not in self._examined and a.reason != CLOSER]
@@ -310,7 +328,7 @@ class RegionTask:
     @property
     def is_decided(self) -> bool:
         """Whether it has a kernel, or need not have one; once it is closed, also that nothing wins."""
-        return self._winner is not None or self.is_at_floor or isinstance(self.result, Unprofitable)
+        return self._winner is not None or self.is_at_floor or isinstance(self.result, Won | Unprofitable)
 
     @property
     def won(self) -> float | None:

@@ -12,16 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from judge_checks import softmax
 
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.runtime import host_load
 from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 
-# argv: rows of each region. Says what it asks the generator for, when it waits, and how it ended
+# argv: how, and the rows of each region. Says what it asks the generator for, when it waits, and how it ended
 PROCESS = """
-import json, re, sys, time
+import json, os, re, sys, time
+from pathlib import Path
 sys.path[:0] = {paths!r}
 from judge_checks import softmax
 from test_synthesis_host import as_reply, code
@@ -41,6 +45,10 @@ def reply(call, prompts, n):
     say({{"asked": [int(re.search(r"d0=(\\d+)", p)[1]) for p in prompts]}})
     if sys.argv[1] == "hangs":
         time.sleep(600)
+    if sys.argv[1] != "writes":  # a folder, in which two meet, each with a region at hand
+        Path(sys.argv[1], str(os.getpid())).touch()
+        while len(os.listdir(sys.argv[1])) < 2:
+            time.sleep(0.05)
     return [[as_reply(code())] for _ in prompts]
 
 def progress(event):
@@ -86,6 +94,10 @@ def asked(said: list[dict[str, list[int]]]) -> list[int]:
     return [rows for one in said for rows in one.get("asked", ())]
 
 
+def names(*rows: int) -> list[str]:
+    return [fingerprint(canonicalise(parse_program(softmax(n, 96)))) for n in rows]
+
+
 @pytest.fixture(autouse=True)
 def host_runtime() -> None:
     host_load.functions()  # built once, not by each process
@@ -100,12 +112,23 @@ def test_each_region_is_written_by_one_and_both_have_all_entries() -> None:
         assert store.stats(HOST.key).kernels == 4
 
 
+def test_two_that_have_the_same_regions_share_them(tmp_path: Path) -> None:
+    rows = (4, 6, 8, 10, 12)
+    with process(str(tmp_path), *rows) as one, process(str(tmp_path), *rows) as another:
+        first, second = hear(one, "ended"), hear(another, "ended")
+    assert first[-1] == second[-1] == {"ended": ["Won"] * len(rows)}
+    assert asked(first) and asked(second)
+    assert Counter(asked(first) + asked(second)) == dict.fromkeys(rows, 1)
+    with open_store() as store:
+        assert [len(store.attempts(name, HOST.key)) for name in names(*rows)] == [1] * len(rows)
+
+
 def test_what_a_killed_process_was_writing_is_taken_over() -> None:
     with process("hangs", 4, 6) as one:
-        assert len(asked(hear(one, "asked"))) == 1
+        (hers,) = asked(hear(one, "asked"))
         with process("writes", 4, 6) as another:
             waits = hear(another, "waits")
-            assert asked(waits) == [] and waits[-1] == {"waits": 2}
+            assert asked(waits) == [10 - hers] and waits[-1] == {"waits": 1}
             one.kill()
             said = hear(another, "ended")
-    assert sorted(asked(said)) == [4, 6] and said[-1] == {"ended": ["Won"] * 2}
+    assert asked(said) == [hers] and said[-1] == {"ended": ["Won"] * 2}

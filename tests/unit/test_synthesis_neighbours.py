@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthesis_clock import Clock
-from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, reply
 
 from cudal1_cache import Attempt, Entry, Store, new_trust
 from cudal1_cache.leases import Lease, Leases
+from cudal1_compile.judge.verdict import Accepted, Proof, Timing
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, Waiting, describe
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
@@ -42,13 +44,15 @@ class Neighbour:
     def stores(self, entry: Entry) -> None:
         self.acts = lambda: self.store.put_entry(entry)
 
-    def others(self, generator: ScriptedGenerator) -> list[Outcome]:
+    def others(
+        self, generator: ScriptedGenerator, judge: ScriptedJudge | None = None, budget: Budget = BUDGET
+    ) -> list[Outcome]:
         return synthesize_all(
             [THEIRS, OURS],
             generator,
-            ScriptedJudge(),
+            judge or ScriptedJudge(),
             self.store,
-            BUDGET,
+            budget,
             self.events.append,
             found=lambda name: self.store.find_entry(name, GPU.key),
         )
@@ -130,3 +134,45 @@ def test_nothing_is_held_afterwards(neighbour: Neighbour, tmp_path: Path) -> Non
     neighbour.lease.release()
     neighbour.others(generator())
     assert list((tmp_path / "leases").iterdir()) == []
+
+
+def test_a_region_is_held_for_a_round_and_what_others_make_of_it_then_counts(neighbour: Neighbour) -> None:
+    neighbour.lease.release()
+    leases = Leases(neighbour.store.path.parent if neighbour.store.path else None)
+    free: list[tuple[bool, bool]] = []
+
+    def is_free(name: str) -> bool:
+        lease = leases.take(name, GPU.key)
+        if isinstance(lease, Lease):
+            lease.release()
+        return isinstance(lease, Lease)
+
+    def script(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        free.append((is_free(NAME), is_free(fingerprint(canonicalise(OURS)))))
+        if call == 1:
+            neighbour.store.put_entry(Entry("theirs", NAME, GPU.key, "kernel", speedup=1.7))
+        return [[reply(f"wrong_{call}")] for _ in prompts]
+
+    made = ScriptedGenerator(script)
+    budget = replace(BUDGET, rounds=2, regions_at_once=1)
+    theirs, ours = neighbour.others(made, budget=budget)
+    assert asked(made) == ["theirs", "ours", "ours"]
+    assert free == [(False, True), (True, False), (True, False)]
+    assert isinstance(ours.result, Unprofitable)
+    assert isinstance(theirs.result, Won) and theirs.result.entry.entry_id == "theirs" and theirs.proposed == 1
+
+
+def test_a_winners_further_rounds_are_its_own(neighbour: Neighbour) -> None:
+    neighbour.lease.release()
+    made = ScriptedGenerator([["good_130"], ["good_130"], ["good_150"]])
+    theirs, _ = neighbour.others(made, budget=replace(BUDGET, rounds=2, regions_at_once=1))
+    assert isinstance(theirs.result, Won) and theirs.result.entry.speedup == pytest.approx(1.5)
+
+
+def test_what_is_at_its_floor_is_not_waited_for(neighbour: Neighbour) -> None:
+    judge = ScriptedJudge()
+    timing = Timing(10.0, 10.0, 10.0, 1.0, 1.0, 70, final=True, floor_us=9.8, floor_share=0.97)
+    judge.baseline = Accepted(Proof(GPU.key, "exact", (), 1, timing, None, (("torch", "test"),)))
+    outcomes = neighbour.others(made := generator(), judge)
+    assert all(isinstance(o.result, Unprofitable) and o.result.entry.status == "at_floor" for o in outcomes)
+    assert not asked(made) and not any(isinstance(e, Waiting) for e in neighbour.events)
