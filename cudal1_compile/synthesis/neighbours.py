@@ -1,7 +1,7 @@
 """Regions that other processes with the same kernel cache are at work on: left to them, and their results awaited.
 
     lease(fingerprint) -> whether it is this call's now, until `release` (cudal1_cache/leases.py)
-    free(those left)   -> what nobody works on; waits: the others have answered | let go, or died, without an answer
+    free(those left)   -> what nobody works on; waits until others have answered, or let go, or died
 
 What another process has answered, or still holds when the time is over, is in `endings`.
 """

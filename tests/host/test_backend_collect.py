@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -57,13 +59,27 @@ def test_sees_what_the_compile_sees(name: str) -> None:
     kinds: list[str] = []
     passes = PassLog()
 
+    collections: Counter[int] = Counter()  # by generation
+
     def see(graph: fx.Graph, found: Partition) -> None:
         compiled.extend(r.fingerprint for r in found.regions)
 
+    def count(phase: str, info: dict[str, int]) -> None:
+        collections[info["generation"]] += phase == "stop"
+
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
-        before = gm.code
-        graphs = collect(gm, example_inputs, {}, None, passes=passes)
+        before, threshold = gm.code, gc.get_threshold()
+        gc.set_threshold(10, 1, 1)
+        gc.callbacks.append(count)
+        try:
+            graphs = collect(gm, example_inputs, {}, None, passes=passes)
+            assert gc.get_threshold() == (10, 1, 1)
+        finally:
+            gc.callbacks.remove(count)
+            gc.set_threshold(*threshold)
         assert gm.code == before, "the graph is left as it is"
+        # but for what is due afterwards
+        assert collections[1] and collections[2] <= 1, "everything in the process was walked over"
         kinds.extend(g.phase for g in graphs)
         collected.extend(r.fingerprint for g in graphs for r in g.partition.regions)
         return compile_fx(copy_graph(gm), example_inputs, config_patches={HOOK: Observe(None, see)})
