@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 
 from cudal1_fx_passes.program.precision import convolutions_may_use_tf32, products_may_use_tf32
 
-KEY_VERSION = 7  # 4: products; 5: some is without them; 6: gradients apart; 7: with which kernels collected
+KEY_VERSION = 6  # 3: regions by aten; 4: products; 5: some is without them; 6: gradients apart
 # what decides a region, or what stands in its place; files and whole folders of each package
 _SOURCES = {
     "cudal1_fx_passes": (".",),
