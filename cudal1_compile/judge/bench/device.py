@@ -211,7 +211,8 @@ class DeviceBench:
         return answer
 
     def wake(self) -> None:
-        self._send(self._slots.first, _start)
+        for slot in (self._slots.first, *self._slots.admit(_free_bytes(self._worker_pool.index))):
+            self._send(slot, _start)
         for _ in range(self.limits.build_count):
             self._pool.submit(self._builders.warm)
         self._checks.submit(hostbuild.prepare)
@@ -265,14 +266,14 @@ class DeviceBench:
     # the known-good kernel
 
     def trouble(self) -> str | None:
-        """Through the compiler and the first slot's worker, once they are free."""
+        """Through the compiler and a worker, once one is free."""
         return self._canary.trouble()
 
     def _sing(self) -> str | None:
         answer: Future[str | None] = Future()
         limit_s = self.limits.start_s + self.limits.request_s
         try:
-            self._send(self._slots.first, lambda slot: answer.set_result(slot.why_not()))
+            self._send(None, lambda slot: answer.set_result(slot.why_not()))
             return answer.result(limit_s)
         except (RuntimeError, OSError) as error:  # no thread, no time
             return str(error) or f"no answer in {limit_s:g} s"
@@ -464,6 +465,11 @@ class DeviceBench:
 def _uuid(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+def _free_bytes(index: int) -> int:
+    """Of a device, as this process sees it; 0 where it has none."""
+    return torch.cuda.mem_get_info(index)[0] if torch.cuda.is_available() else 0
 
 
 def _start(slot: Slot) -> None:
