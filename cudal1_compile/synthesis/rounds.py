@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
+REGIONS_A_SECOND = 3.0  # that the judge decides on a GPU, baselines included
+MIN_GROUP = 8
 MANY = 96  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -170,8 +172,13 @@ class _Run:
         """
         waiting = [((t.rounds_done, bool(t.to_judge())), t) for t in self.tasks if t.wants_round]
         waiting.sort(key=lambda pair: pair[0])
-        size = self.budget.regions_at_once or prompts_at_once(self.generator)
+        size = self.budget.regions_at_once or min(prompts_at_once(self.generator), self._in_time)
         return [t for key, t in waiting[:size] if key == waiting[0][0]]
+
+    @property
+    def _in_time(self) -> int:
+        """Regions whose candidates the judge comes to: what is asked for beyond them keeps it waiting."""
+        return max(MIN_GROUP, int(REGIONS_A_SECOND * self.timer.left_s))
 
     # proposals
 
