@@ -1,5 +1,6 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
+    where no worker is up yet the most valuable regions get their proposals meanwhile
     aten's time of each region -> those at the floor are decided; the others in order of what they may gain
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
@@ -41,6 +42,7 @@ TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
 REGIONS_A_SECOND = 3.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
+AT_FIRST = 16  # regions, whose replies take as long as a worker's start
 MANY = 96  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -132,12 +134,14 @@ class _Run:
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
+        asked = self._ask_at_once()
         scheduler.compare(self.tasks)
         self._order_by_gain()
         self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
-        left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
+        begun = [t for t in self.tasks if self.places[t] < first or t in asked]
+        left = {*scheduler.run(begun), *(t for t in self.tasks if t not in begun)}
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
             left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
@@ -150,6 +154,13 @@ class _Run:
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
         self._tell()
+
+    def _ask_at_once(self) -> list[RegionTask]:
+        """While the workers take the device; nobody where one has it."""
+        if self.judge.workers or not (group := self._next_group()[:AT_FIRST]) or not self.timer.proposals_left_s:
+            return []
+        self._ask(group)
+        return group
 
     def _tell(self) -> None:
         """How much is decided, by the time that the regions take in all their uses."""

@@ -187,3 +187,16 @@ def test_no_more_regions_are_asked_for_than_the_judge_comes_to(clock: Clock) -> 
     first = short.generator.asked[0]
     assert first == [1000 - i for i in range(len(first))] and 8 <= len(first) <= 30
     assert len(long.generator.asked[0]) == 90
+
+
+def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Clock) -> None:
+    generator, judge = SlowGenerator(clock), SlowJudge(clock)
+    judge.workers = 0
+    asked: list[tuple[int, int]] = []  # baselines and calls of the generator, when candidates were timed first
+    judge.before = lambda name: asked.append((len(judge.compared), len(generator.asked)))
+    programs = [program(1000 - i) for i in range(20)]
+    outcomes = synthesize_all(programs, generator, judge, Store.memory(), Budget(seconds=60, rounds=1))
+    assert generator.asked[0] == [1000 - i for i in range(rounds.AT_FIRST)]
+    assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(20))
+    assert asked[0][0] >= 20 and asked[0][1] == 1, "their times come before the others' proposals"
+    assert all(o.judged for o in outcomes)
