@@ -13,6 +13,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.pipeline import preparation
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
+from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.runtime.target import Target
 
 HOST = TargetDevice(torch.device("cpu"), Target("host", "cpu", "x86-64", 1, 48 << 10, 1 << 20))
@@ -39,8 +40,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Judge]:
     return found
 
 
-def prepared() -> Preparation:
-    return Preparation(HOST)
+def prepared(generator: Any = None) -> Preparation:
+    return Preparation(HOST, Session(), generator)
 
 
 def test_one_judge_for_all_that_is_asked(made: list[Judge]) -> None:
@@ -68,8 +69,8 @@ def test_a_judge_that_nobody_wants_is_closed_and_not_waited_for(
     monkeypatch.setattr(preparation, "Judge", lambda target: Judge(made, go_on.wait))
     with prepared() as preparing:
         preparing.begin()
-        assert preparing._coming is not None
-        thread = preparing._coming._thread
+        assert preparing._judge._coming is not None
+        thread = preparing._judge._coming._thread
     assert not made
     go_on.set()
     assert thread.ended.wait(10.0) and made[0].closed == 1
