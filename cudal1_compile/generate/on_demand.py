@@ -17,13 +17,10 @@ from typing import TypeVar
 
 import torch
 
-from cudal1_compile.errors import describe
-from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.errors import no_room, wants_memory
 from cudal1_compile.generate.fast_llama import FastLlama
 
 T = TypeVar("T")
-
-NO_ROOM = ("out of memory", "alloc failed", "can't allocate memory")  # torch's, cuBLAS's, a CPU's
 
 
 class SamplerOnDemand:
@@ -58,10 +55,10 @@ class SamplerOnDemand:
         except RuntimeError as error:
             if not wants_memory(error):
                 raise
-            why = describe(error)
+            full = no_room(error)
         # not within the handler: the error's frames hold what was made so far
         self._drop()
-        raise GeneratorError(f"the device has no room for the generator: {why}")
+        raise full
 
     def release(self) -> None:
         """At once, or where another thread samples, once that has ended. On a CPU nothing is given back."""
@@ -98,13 +95,3 @@ def _may_be_captured() -> bool:
         return True
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     return any(tuple(s["segment_pool_id"]) != (0, 0) for s in segments)
-
-
-def wants_memory(error: BaseException | None) -> bool:
-    """Whether it, or what it was raised in the handling of, says that memory ran out."""
-    while error is not None:
-        said = str(error).lower().replace("_", " ")
-        if isinstance(error, torch.OutOfMemoryError) or any(words in said for words in NO_ROOM):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
