@@ -74,6 +74,7 @@ class FastLlama:
         self.max_rows = max_rows
         self.cooling = cooling
         self.use_graphs = on_cuda
+        self.graph: torch.cuda.CUDAGraph | None = None  # the last that was captured; the next takes its memory
         self.stream = stream or (torch.cuda.Stream(weights.device) if on_cuda else None)  # type: ignore[no-untyped-call]
 
     @classmethod
@@ -195,7 +196,7 @@ class _Run:
         begun: list[Sequence[int]],
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
-        self.cooling = owner.cooling
+        self.owner, self.cooling = owner, owner.cooling
         self.max_new, self.deadline, self.generator, self.begun = max_new, deadline, generator, begun
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
@@ -328,13 +329,14 @@ class _Run:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Not torch.cuda.graph(): that empties the allocator's cache, which belongs to the user's process."""
-        graph = torch.cuda.CUDAGraph()
+        graph, last = torch.cuda.CUDAGraph(), self.owner.graph
         # thread_local: another thread of the user's process may be using the device
-        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_begin(None if last is None else last.pool(), capture_error_mode="thread_local")
         try:
             decode_step(self.weights, self.rows)
         finally:
             graph.capture_end()
+        self.owner.graph = graph
         return graph
 
     def _pick(self, logits_RV: Tensor, temperature_R: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ class Preparation:
 
     def close(self) -> None:
         """Now, also within the with statements: what is asked for again is made again."""
-        self._generator.close()
         self._judge.close()
+        self._generator.close()
 
 
 class _Part(Generic[T]):
