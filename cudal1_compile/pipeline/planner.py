@@ -67,7 +67,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
-        self.preparation = Preparation(place)
+        self.preparation = Preparation(place, session, options.generator)
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
@@ -260,7 +260,7 @@ class Planner:
 
     def _generator(self) -> Generator:
         try:
-            return self.session.generator(self.options.generator, self.place.device)
+            return self.preparation.generator()
         except ValueError as error:
             raise InvalidOption(f"option {error}") from None
 
