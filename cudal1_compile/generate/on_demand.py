@@ -78,20 +78,10 @@ class SamplerOnDemand:
 
 
 def give_back(device: torch.device) -> None:
-    """What torch holds of a GPU and nobody uses goes back to it, cuBLAS's workspaces too."""
-    if device.type != "cuda":
-        return
-    torch.cuda.empty_cache()
-    if not _may_be_captured():
-        # 32 MiB on an H100 for every thread and stream that multiplied. The sampler's go with all others, which
-        # come anew when they are used
-        torch._C._cuda_clearCublasWorkspaces()
+    """What torch holds of a GPU and nobody uses goes back to it.
+
+    cuBLAS's workspaces stay, 32 MiB on an H100 for each thread's stream that multiplied: torch frees all or none,
+    also one that another thread's product is using.
+    """
+    if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def _may_be_captured() -> bool:
-    """Whether a workspace may stand in a CUDA graph of the user's: one has a pool of its own."""
-    if torch.cuda.get_allocator_backend() != "native":
-        return True
-    segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    return any(tuple(s["segment_pool_id"]) != (0, 0) for s in segments)

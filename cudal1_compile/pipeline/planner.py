@@ -236,6 +236,7 @@ class Planner:
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
         seen = {r.fingerprint: r.seen for r in untuned}
+        deadline_s = time.monotonic() + seconds
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
             generator, judge = self._generator(), self.preparation.judge()
@@ -244,7 +245,7 @@ class Planner:
                 generator,
                 judge,
                 self.store,
-                Budget(seconds=seconds),
+                Budget(seconds=max(0.0, deadline_s - time.monotonic())),
                 progress,
                 values=values,
                 counts=counts,

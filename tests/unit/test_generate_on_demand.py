@@ -6,7 +6,6 @@ import logging
 import threading
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from cudal1_cache import Store
 from cudal1_compile.generate import on_demand
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.errors import GeneratorError
-from cudal1_compile.generate.on_demand import SamplerOnDemand, give_back
+from cudal1_compile.generate.on_demand import SamplerOnDemand
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize
 
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -150,19 +149,3 @@ def test_a_region_without_room_for_the_generator_stays_unfinished_with_one_warni
     )
     assert len(caplog.records) == len(freed) == 1
     assert generator._on_demand._found is None
-
-
-@pytest.mark.parametrize(("pool", "clears"), [((0, 0), True), ((0, 7), False)])
-def test_workspaces_go_where_no_graph_of_the_users_may_hold_them(
-    monkeypatch: pytest.MonkeyPatch, pool: tuple[int, int], clears: bool
-) -> None:
-    done: list[str] = []
-    cuda = SimpleNamespace(
-        empty_cache=lambda: done.append("cache"),
-        get_allocator_backend=lambda: "native",
-        memory_snapshot=lambda: [{"segment_pool_id": (0, 0)}, {"segment_pool_id": pool}],
-    )
-    monkeypatch.setattr(torch, "cuda", cuda)
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("workspaces"), raising=False)
-    give_back(torch.device("cuda"))
-    assert done == (["cache", "workspaces", "cache"] if clears else ["cache"])
