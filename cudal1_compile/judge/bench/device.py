@@ -31,7 +31,7 @@ import torch
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
-from cudal1_compile.judge.bench.finals import FinalsRunner, Heat, Trial
+from cudal1_compile.judge.bench.finals import FinalsRunner, Form, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
 from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
@@ -176,11 +176,11 @@ class DeviceBench:
         self._send(home, partial(self._finals.run, heat))
         return list(heat.answers)
 
-    def _unrounded(self, program: Program, form: Candidate, is_exam: bool) -> Trial:
+    def _unrounded(self, program: Program, form: Candidate, is_exam: bool) -> Form:
         smaller = self._smaller(program, form) if is_exam else None
-        return smaller or Trial(program, form, self._build_again(program, form))
+        return smaller or Form(program, form, self._build_again(program, form))
 
-    def _smaller(self, program: Program, candidate: Candidate) -> Trial | None:
+    def _smaller(self, program: Program, candidate: Candidate) -> Form | None:
         """None where the region is small enough for all cases, or the candidate is right at its sizes alone."""
         other = reduced(program) if is_lean(program) else None
         if other is None or names_sizes(program, candidate):
@@ -189,7 +189,7 @@ class DeviceBench:
             made = parse_candidate(candidate.code, other)
         except CandidateError:
             return None
-        return Trial(other, made, self._build_again(other, made))
+        return Form(other, made, self._build_again(other, made))
 
     def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]:
         """aten as the candidate, Inductor as the baseline where it is asked for, once that is compiled ahead."""

@@ -43,7 +43,7 @@ Verdicts = dict[int, Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Form:
     """A candidate and its build for a program: the region's own, or the same at smaller sizes."""
 
     program: Program
@@ -58,13 +58,13 @@ class Heat:
     program: Program
     candidates: Sequence[Candidate]
     builds: Sequence[Future[Built]]
-    unrounded: Mapping[int, Trial]  # of those that have one, by place
+    unrounded: Mapping[int, Form]  # of those that have one, by place
     reports: Sequence[Future[CheckReport]]  # the host's
     unrounded_seed: int  # as candidates are judged with
     seed: int
     answers: Sequence[Future[Verdict]]
     is_exam: bool = False  # nothing is proven of them yet
-    smaller: Mapping[int, Trial] = field(default_factory=dict)  # by place, of candidates of a large region
+    smaller: Mapping[int, Form] = field(default_factory=dict)  # by place, of candidates of a large region
     right_smaller: set[int] = field(default_factory=set)  # places of those that passed there
     verdicts: Verdicts = field(default_factory=dict)
     wanted: Sequence[int] = ()  # places of those that nobody cancelled
@@ -158,7 +158,7 @@ class FinalsRunner:
             if not is_right(verdict):
                 heat.verdicts[i] = verdict
 
-    def _try_smaller(self, heat: Heat, slot: Slot, place: int, smaller: Trial) -> None:
+    def _try_smaller(self, heat: Heat, slot: Slot, place: int, smaller: Form) -> None:
         """Twice, as a finalist is. Where it cannot be built or told there, the full size decides."""
         binary = smaller.build.result()
         if not isinstance(binary, Binary):
