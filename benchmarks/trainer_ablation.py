@@ -76,7 +76,7 @@ from benchmarks.side_by_side import (
     run_side_by_side,
     share_cores,
 )
-from cudal1_compile.generate.bundled import check_model_dir, model_digest
+from cudal1_compile.generate.model_files import check_model_dir, model_digest
 from cudal1_compile.judge.sandbox.isolation import die_with_parent
 from cudal1_compile.runtime.target import HOST, Target, detect_target
 from cudal1_fx_passes.program.text import parse_program

@@ -20,8 +20,8 @@ from cudal1_compile.cli.demo_models import DEMOS, Demo, mlp
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import device_of
 from cudal1_compile.errors import OptionError
-from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir
 from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.model_files import MODEL_DIR, check_model_dir
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.options import parse_options
 from cudal1_compile.pipeline.choice import SETTLED

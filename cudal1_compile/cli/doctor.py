@@ -121,8 +121,8 @@ def check_cache() -> Finding:
 
 
 def check_model() -> Finding:
-    from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir, model_digest
     from cudal1_compile.generate.errors import ModelMissing
+    from cudal1_compile.generate.model_files import MODEL_DIR, check_model_dir, model_digest
 
     try:
         files = check_model_dir(MODEL_DIR)

@@ -1,40 +1,43 @@
-"""The model that comes with the package, or any directory of the same form.
+"""The model that comes with the package, or any directory of the same form (model_files.py).
 
-    config.json  generation_config.json  tokenizer.json
-    model.safetensors.index.json  model-0000N-of-0000M.safetensors
+    files -> the host's memory, at once     -> the device, with the first proposals, until `leave_device`
 
-transformers loads it offline (LlamaForCausalLM.from_pretrained works on the directory as it is), the fast
-sampler runs it. What a directory lacks is told before anything is loaded. This module trains nothing.
+The fast sampler runs it. What a directory lacks is told before anything is loaded. transformers is not imported,
+and no state of the process is changed, so that it may be made in any thread. This module trains nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
-from cudal1_compile.generate.errors import GeneratorError, ModelMissing
+from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
+from cudal1_compile.generate.llama_weights import arrange
+from cudal1_compile.generate.model_files import (
+    MODEL_DIR,
+    Checkpoint,
+    check_ids,
+    check_model_dir,
+    model_digest,
+    read_checkpoint,
+)
+from cudal1_compile.generate.on_demand import SamplerOnDemand
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
-from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
 
-MODEL_DIR = Path(__file__).parent / "model"
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-PART_BYTES = 15 * 1024 * 1024  # no file of the model is larger
 DEFAULT_MAX_NEW = 1536
+DEFAULT_TEMPERATURE = 0.8
 GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
@@ -47,7 +50,7 @@ class BundledConfig:
     directory: Path = MODEL_DIR
     device: str = "cpu"
     dtype: torch.dtype | None = None  # None: bfloat16 where the device is fast at it, otherwise float32
-    temperature: float | None = None  # None: as generation_config.json says, or 0.8
+    temperature: float | None = None  # None: as generation_config.json says, or DEFAULT_TEMPERATURE
     code_temperature: float = 0.1  # once the code has begun: the design is a choice, the code its consequence
     greedy_first: bool = True  # the first of n replies takes the most likely token always
     draws: int = 4  # designs for each reply of several; 1: replies are drawn as they come
@@ -55,25 +58,39 @@ class BundledConfig:
 
 class BundledGenerator:
     def __init__(self, config: BundledConfig | None = None) -> None:
-        """Raises ModelMissing where the directory holds no complete model."""
+        """Raises ModelMissing where the directory holds no complete model, GeneratorError where it is damaged."""
         self.config = config = config or BundledConfig()
-        files = check_model_dir(config.directory)
-        self.name = f"bundled:{model_digest(files)[:12]}"
+        self.name = f"bundled:{model_digest(check_model_dir(config.directory))[:12]}"
         self.codec = load_codec(str(config.directory / "tokenizer.json"))
-        model = load_model(config.directory, self.codec.tokenizer.get_vocab_size())
         dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
-        code_token = find_code_token(self.codec)
-        cooling = Cooling(code_token, config.code_temperature) if code_token is not None else None
-        self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype, cooling)
+        checkpoint = read_checkpoint(config.directory, dtype)
+        check_ids(config.directory, self.codec.tokenizer.get_vocab_size(), checkpoint.settings.vocab)
+        self._code_token = find_code_token(self.codec)
+        device = torch.device(config.device)
+        self._on_demand = SamplerOnDemand(partial(self._load, checkpoint, device, dtype), device)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
-        self._code_token = code_token
-        settings = model.generation_config
-        positions = self.sampler.weights.max_positions
+        self._positions = checkpoint.settings.max_positions
         # a reply may take all positions that its prompt leaves; long prompts leave it so many
-        self.least_room = min(settings.max_new_tokens or DEFAULT_MAX_NEW, positions - SHORTEST_REPLY)
-        self.budget_tokens = positions - self.least_room - 2  # <bos> and <sep>
-        wanted = config.temperature if config.temperature is not None else settings.temperature
-        self.temperature = 0.8 if wanted is None else float(wanted)
+        self.least_room = min(checkpoint.max_new or DEFAULT_MAX_NEW, self._positions - SHORTEST_REPLY)
+        self.budget_tokens = self._positions - self.least_room - 2  # <bos> and <sep>
+        wanted = config.temperature if config.temperature is not None else checkpoint.temperature
+        self.temperature = DEFAULT_TEMPERATURE if wanted is None else wanted
+
+    def _load(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> FastLlama:
+        token = self._code_token
+        cooling = Cooling(token, self.config.code_temperature) if token is not None else None
+        stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            weights = arrange(checkpoint.settings, checkpoint.tensors, device, dtype)
+            return FastLlama(weights, cooling=cooling, stream=stream)
+
+    @property
+    def sampler(self) -> FastLlama:
+        return self._on_demand.sampler()
+
+    def leave_device(self) -> None:
+        """Until the next proposals."""
+        self._on_demand.release()
 
     def count_tokens(self, text: str) -> int:
         return self.codec.count(text)
@@ -82,11 +99,17 @@ class BundledGenerator:
         return self.propose_until(prompts, n, seed, float("inf"))
 
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
-        """All prompts decode together; replies that the deadline cuts off are left out."""
+        """All prompts decode together; replies that the deadline cuts off are left out.
+
+        Raises GeneratorError for a prompt that is too long, or where the device has no room.
+        """
+        return self._on_demand.use(partial(self._propose, prompts, n, seed, deadline))
+
+    def _propose(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         coded = [self.codec.encode_prompt(p) for p in prompts]
         rows, warm = self._asked(coded, n)
         longest = max((len(ids) for ids in coded), default=0)
-        room = self.sampler.weights.max_positions - longest
+        room = self._positions - longest
         if room < min(SHORTEST_REPLY, self.least_room):
             raise GeneratorError(
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
@@ -151,7 +174,7 @@ class BundledGenerator:
         deadline: float | None,
     ) -> None:
         """Replies that begin otherwise are written to their end again."""
-        positions = self.sampler.weights.max_positions
+        positions = self._positions
         begun = {i: ids for i, ids in begun.items() if len(rows[i]) + len(ids) + SHORTEST_REPLY <= positions}
         if not begun:
             return
@@ -199,67 +222,3 @@ def find_code_token(codec: Codec) -> int | None:
     ids = codec.encode_reply("## Code\n```cuda\n")
     found = [i for i in ids if "cuda" in codec.decode([i])]
     return found[0] if len(found) == 1 else None
-
-
-def check_model_dir(directory: Path) -> list[Path]:
-    """The files that make the model, sorted by name; raises ModelMissing, naming what is not there."""
-    wanted = [directory / "config.json", directory / "tokenizer.json"]
-    index = directory / INDEX
-    if index.is_file():
-        wanted += [index, *sorted({directory / part for part in _read_index(index)})]
-    else:
-        wanted.append(directory / SINGLE)
-    missing = [path.name for path in wanted if not path.is_file()]
-    if missing:
-        raise ModelMissing(
-            f"no model in {directory}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing. "
-            "Reinstall the package, train one with `make retrain`, or name another generator in the options"
-        )
-    return wanted
-
-
-def model_digest(files: Sequence[Path]) -> str:
-    """sha256 over the files' names and contents."""
-    total = hashlib.sha256()
-    for path in sorted(files):
-        total.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
-
-
-def load_model(directory: Path, ids: int) -> Any:
-    """The transformers model on the CPU; raises GeneratorError where a file is damaged or another model's.
-
-    ids: how many the tokenizer beside it has.
-    """
-    from safetensors import SafetensorError
-    from transformers import LlamaForCausalLM
-
-    try:
-        with without_progress_bars():
-            model = LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
-    if ids > (rows := model.config.vocab_size):
-        raise GeneratorError(
-            f"the tokenizer in {directory} has {ids} ids, the model {rows} rows: put those of one model there"
-        )
-    return model
-
-
-def save_model(model: Any, directory: Path, max_new_tokens: int, temperature: float = 0.8) -> None:
-    """Writes config, generation settings, index and parts of at most PART_BYTES, weights in bfloat16."""
-    model.generation_config.max_new_tokens = max_new_tokens
-    model.generation_config.do_sample = True
-    model.generation_config.temperature = temperature
-    copy = type(model)(model.config).to(torch.bfloat16)
-    copy.load_state_dict(model.state_dict())
-    copy.generation_config = model.generation_config
-    with without_progress_bars():
-        copy.save_pretrained(str(directory), max_shard_size=PART_BYTES)
-
-
-def _read_index(path: Path) -> set[str]:
-    try:
-        return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise GeneratorError(f"{path} is not an index of safetensors parts: {error}") from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urldefrag
 
 from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.model_files import MODEL_DIR, check_model_dir, model_digest
 from cudal1_compile.generate.protocol import Generator
 
 
@@ -41,19 +42,31 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
     )
 
 
+def is_light(wanted: str | Generator) -> bool:
+    """Whether it is the bundled model or one of its form: made in a moment, and in any thread."""
+    return isinstance(wanted, str) and _own_directory(wanted) is not None
+
+
 def stored_name(wanted: str | Generator) -> str | None:
     """The generator's name as attempts and entries store it; None where only loading the model would tell."""
     if not isinstance(wanted, str):
         return wanted.name
-    from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir, model_digest
-
-    directory = MODEL_DIR if wanted == "bundled" else Path(wanted).expanduser()
+    directory = _own_directory(wanted)
     try:
-        if directory.is_dir() and is_own(directory):
-            return f"bundled:{model_digest(check_model_dir(directory))[:12]}"
+        return f"bundled:{model_digest(check_model_dir(directory))[:12]}" if directory is not None else None
     except GeneratorError:  # making it says so, once it is needed
-        pass
-    return None
+        return None
+
+
+def _own_directory(wanted: str) -> Path | None:
+    """Of a model in the bundled form; None for every other generator."""
+    if wanted == "bundled":
+        return MODEL_DIR
+    directory = Path(wanted).expanduser()
+    try:
+        return directory if directory.is_dir() and is_own(directory) else None
+    except GeneratorError:  # making it says so, once it is needed
+        return None
 
 
 def _make_client(wanted: str) -> Generator:

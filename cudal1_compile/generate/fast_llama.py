@@ -5,8 +5,8 @@
 Rows of one prompt share its keys and values: their queries attend to one prefix cache as one product, and
 each row keeps only what it generated itself, so no row is padded to another's length. Decoding runs in
 stages of `stage_steps` with fixed shapes; between stages finished rows leave and the row caches grow. On
-CUDA each stage is captured once as a CUDA graph and replayed, because some 200 small launches a token
-would cost more than their work.
+CUDA all of it runs on a stream of the sampler's own, and each stage is captured once as a CUDA graph and
+replayed, because some 200 small launches a token would cost more than their work.
 
 Greedy results equal transformers' token for token in float32. It serves one process and one device, and
 computes no log-probabilities and no gradients: training does that with the transformers model itself.
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,15 +62,20 @@ class FastLlama:
         stage_steps: int | None = None,
         max_rows: int = 1024,
         cooling: Cooling | None = None,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """`max_rows` bounds the memory: more samples than that are worked off one batch after the other."""
+        """`max_rows` bounds the memory: more samples than that are worked off one batch after the other.
+
+        stream: to sample on, by default a new one.
+        """
         on_cuda = weights.device.type == "cuda"
         self.weights = weights
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
         self.cooling = cooling
         self.use_graphs = on_cuda
-        self.side_stream = torch.cuda.Stream(weights.device) if on_cuda else None  # type: ignore[no-untyped-call]
+        self.graph: torch.cuda.CUDAGraph | None = None  # the last that was captured; the next takes its memory
+        self.stream = stream or (torch.cuda.Stream(weights.device) if on_cuda else None)  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_model(
@@ -114,9 +119,24 @@ class FastLlama:
         device = self.weights.device
         generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        with self._on_stream():
             self._sample_batches(prompts, max_new, warm, generator, deadline, begun, results)
         return results
+
+    @contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Behind what the caller's stream has to do; what that does next comes behind this."""
+        if self.stream is None:
+            yield
+            return
+        with torch.cuda.device(self.weights.device):
+            callers = torch.cuda.current_stream()
+            self.stream.wait_stream(callers)
+            try:
+                with torch.cuda.stream(self.stream):
+                    yield
+            finally:
+                callers.wait_stream(self.stream)
 
     def _sample_batches(
         self,
@@ -176,7 +196,7 @@ class _Run:
         begun: list[Sequence[int]],
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
-        self.side_stream, self.cooling = owner.side_stream, owner.cooling
+        self.owner, self.cooling = owner, owner.cooling
         self.max_new, self.deadline, self.generator, self.begun = max_new, deadline, generator, begun
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
@@ -215,7 +235,7 @@ class _Run:
         lengths = torch.tensor([len(p) for p in shared], device=w.device)
         prefix, logits_PV = self._read_prompts(shared, lengths)
         columns = torch.arange(prefix[0][0].shape[2], device=w.device)
-        mask = torch.zeros(len(shared), columns.shape[0], device=w.device)
+        mask = torch.zeros(len(shared), columns.shape[0], dtype=torch.float32, device=w.device)
         mask.masked_fill_(columns[None] >= lengths[:, None], float("-inf"))
         flat = [i for group in number for i in group]
         return Rows(
@@ -309,19 +329,14 @@ class _Run:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Not torch.cuda.graph(): that empties the allocator's cache, which belongs to the user's process."""
-        graph = torch.cuda.CUDAGraph()
-        current = torch.cuda.current_stream()
-        side = self.side_stream
-        assert side is not None
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            # thread_local: another thread of the user's process may be using the device
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                decode_step(self.weights, self.rows)
-            finally:
-                graph.capture_end()
-        current.wait_stream(side)
+        graph, last = torch.cuda.CUDAGraph(), self.owner.graph
+        # thread_local: another thread of the user's process may be using the device
+        graph.capture_begin(None if last is None else last.pool(), capture_error_mode="thread_local")
+        try:
+            decode_step(self.weights, self.rows)
+        finally:
+            graph.capture_end()
+        self.owner.graph = graph
         return graph
 
     def _pick(self, logits_RV: Tensor, temperature_R: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def decode_step(w: LlamaWeights, r: Rows) -> None:
     """Reads token_R at `column`, writes logits_RV and moves on by one column; allocates but never waits."""
     columns = torch.arange(r.suffix[0][0].shape[2], device=r.column.device)
     # filled, not selected: a scalar that has to reach the device first cannot be captured
-    suffix_mask_C = torch.zeros(columns.shape[0], device=columns.device)
+    suffix_mask_C = torch.zeros(columns.shape[0], dtype=torch.float32, device=columns.device)
     suffix_mask_C.masked_fill_(columns > r.column, float("-inf"))
     turn = _rotation(w, r.length_R + r.column)
     x_RD = w.embed_VD[r.token_R]

@@ -3,9 +3,9 @@
     propose(prompts, n, seed) -> for every prompt at most n replies
 
 A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one
-that a time limit cuts off is left out. A generator may offer three things more, found by isinstance:
-counting tokens in its own tokenizer, ending a call in time by itself, and how many prompts it likes in one
-call. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
+that a time limit cuts off is left out. A generator may offer four things more, found by isinstance:
+counting tokens in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call,
+and leaving its device. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -58,8 +58,19 @@ class LikesMany(Protocol):
         """Prompts in one call, some eight replies each, beyond which a larger call is no quicker a reply."""
 
 
+@runtime_checkable
+class LeavesDevice(Protocol):
+    def leave_device(self) -> None:
+        """Gives back what it holds of a GPU, after a compile; the next proposals may take it again."""
+
+
 def prompts_at_once(generator: Generator) -> int:
     return generator.prompts_at_once if isinstance(generator, LikesMany) else PROMPTS_AT_ONCE
+
+
+def leave_device(generator: Generator) -> None:
+    if isinstance(generator, LeavesDevice):
+        generator.leave_device()
 
 
 def token_counter(generator: Generator) -> Callable[[str], int]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cudal1_compile.generate.errors import GeneratorError, ModelMissing
+from cudal1_compile.generate.errors import GeneratorError, ModelMissing, no_room, wants_memory
 from cudal1_compile.generate.quiet import without_progress_bars
 
 MAX_NEW_TOKENS = 4096
@@ -122,4 +122,9 @@ def load_checkpoint(directory: Path, device: str, dtype: str) -> tuple[Any, Any]
             model: Any = AutoModelForCausalLM.from_pretrained(str(directory), local_files_only=True, dtype=dtype)
     except (OSError, ValueError, KeyError) as error:
         raise GeneratorError(f"{directory} cannot be loaded by transformers: {error}") from error
-    return model.to(device).train(False), tokenizer
+    try:
+        return model.to(device).train(False), tokenizer
+    except RuntimeError as error:
+        if not wants_memory(error):
+            raise
+        raise no_room(error) from error

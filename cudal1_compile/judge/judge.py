@@ -135,7 +135,7 @@ class Judge:
         self._bench.expect(programs)
 
     def wake(self) -> None:
-        """Something will be submitted soon: the first worker takes the device meanwhile."""
+        """Something will be submitted soon: the workers take the device meanwhile."""
         self._bench.wake()
 
     def judge(self, program: Program, code: str) -> Verdict:

@@ -67,7 +67,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
-        self.preparation = Preparation(place)
+        self.preparation = Preparation(place, session, options.generator)
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
@@ -236,6 +236,7 @@ class Planner:
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
         seen = {r.fingerprint: r.seen for r in untuned}
+        deadline_s = time.monotonic() + seconds
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
             progress(Preparing(len(untuned), seconds))
             generator, judge = self._generator(), self.preparation.judge()
@@ -244,7 +245,7 @@ class Planner:
                 generator,
                 judge,
                 self.store,
-                Budget(seconds=seconds),
+                Budget(seconds=max(0.0, deadline_s - time.monotonic())),
                 progress,
                 values=values,
                 counts=counts,
@@ -260,7 +261,7 @@ class Planner:
 
     def _generator(self) -> Generator:
         try:
-            return self.session.generator(self.options.generator, self.place.device)
+            return self.preparation.generator()
         except ValueError as error:
             raise InvalidOption(f"option {error}") from None
 

@@ -1,10 +1,12 @@
-"""What synthesis needs, made while the graph is still traced: the judge.
+"""What synthesis needs, made while the graph is still traced: the judge, and the bundled generator.
 
-    with Preparation(...) as preparation:       the end of the outermost statement closes the judge
-        preparation.begin()                     in a thread: a judge, whose first worker takes the device
-        preparation.judge()                     waits for it, or makes one
+    with Preparation(...) as preparation:       the end of the outermost statement closes the judge, and the
+                                                generator leaves the device
+        preparation.begin()                     in threads: a judge, whose first worker takes the device, and a
+                                                generator, which takes nothing yet
+        preparation.judge(), .generator()       waits for it, or makes one
 
-The generator is made where it is needed, beside the worker's start. transformers sets torch's default dtype while
+Other generators than the bundled one are made where they are needed. transformers sets torch's default dtype while
 it loads, for the whole process, and what is traced meanwhile would be of it; and two threads that import from
 transformers at once can get an ImportError, the user's too.
 """
@@ -15,23 +17,31 @@ import contextlib
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Generic, TypeVar
 
 import torch
 
 from cudal1_compile.generate.daemons import start_daemon
+from cudal1_compile.generate.factory import is_light
+from cudal1_compile.generate.protocol import Generator, leave_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.pipeline.place import TargetDevice
+from cudal1_compile.pipeline.process_state import Session
+
+T = TypeVar("T")
 
 
 class Preparation:
-    """The judge of one compile. Within its with statements it is one and the same; the outermost one closes it."""
+    """Judge and generator of one compile. Within its with statements both are one and the same."""
 
-    def __init__(self, place: TargetDevice) -> None:
-        self._place = place
+    def __init__(self, place: TargetDevice, session: Session, generator: str | Generator) -> None:
+        self._place, self._session, self._wanted = place, session, generator
         self._depth = 0
-        self._coming: _Made | None = None
-        self._judge: Judge | None = None
+        self._judge = _Part(
+            "cudal1-judge", self._make_judge, lambda judge: judge.close(), lambda judge: judge.wake()
+        )
+        self._generator = _Part("cudal1-generator", self._make_generator, leave_device)
 
     def __enter__(self) -> Preparation:
         self._depth += 1
@@ -47,65 +57,98 @@ class Preparation:
     def begin(self) -> None:
         """Call it within the with statement, once it is likely that kernels are to be written."""
         fork_server.prepare()  # not in a thread: the fork server ends with the one that began it
-        self._coming = _Made(self._make)
+        self._judge.begin()
+        if is_light(self._wanted):
+            self._generator.begin()
 
     def judge(self) -> Judge:
         """Raises BuildError or OSError where candidates cannot be built here."""
-        if self._judge is None:
-            self._judge = self._make() if self._coming is None else self._coming.get()
-            self._coming = None
-        return self._judge
+        return self._judge.get()
 
-    def _make(self) -> Judge:
+    def generator(self) -> Generator:
+        """Raises GeneratorError, or ValueError for a text that names no generator."""
+        return self._generator.get()
+
+    def _make_judge(self) -> Judge:
         device = self._place.device
         with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
             return Judge(self._place.target)
 
+    def _make_generator(self) -> Generator:
+        return self._session.generator(self._wanted, self._place.device)
+
     def close(self) -> None:
-        """Now, also within the with statements: another one is made where one is asked for."""
+        """Now, also within the with statements: what is asked for again is made again."""
+        self._judge.close()
+        self._generator.close()
+
+
+class _Part(Generic[T]):
+    """One of the things that a compile needs: made by a thread where that was begun, else when it is asked for.
+
+    wake: called by that thread with what is still wanted once it is there.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[[], T], drop: Callable[[T], None], wake: Callable[[T], None] | None = None
+    ) -> None:
+        self.name, self.make, self.drop, self.wake = name, make, drop, wake
+        self._coming: _Made[T] | None = None
+        self._found: T | None = None
+
+    def begin(self) -> None:
+        self._coming = _Made(self)
+
+    def get(self) -> T:
+        if self._found is None:
+            self._found = self.make() if self._coming is None else self._coming.get()
+            self._coming = None
+        return self._found
+
+    def close(self) -> None:
         if self._coming is not None:
             self._coming.close()
-        if self._judge is not None:
-            self._judge.close()
-        self._coming = self._judge = None
+        if self._found is not None:
+            self.drop(self._found)
+        self._coming = self._found = None
 
 
-class _Made:
-    """A judge that a thread makes."""
+class _Made(Generic[T]):
+    """What a thread makes."""
 
-    def __init__(self, make: Callable[[], Judge]) -> None:
-        self._make = make
+    def __init__(self, part: _Part[T]) -> None:
+        self._part = part
         self._lock = threading.Lock()
-        self._judge: Judge | None = None
+        self._found: T | None = None
         self._error: BaseException | None = None
         self._is_wanted = True
-        self._thread = start_daemon(self._run, "cudal1-judge")
+        self._thread = start_daemon(self._run, part.name)
 
     def _run(self) -> None:
         try:
-            judge = self._make()
+            found = self._part.make()
             with self._lock:
-                self._judge = judge
+                self._found = found
                 is_wanted = self._is_wanted
-            if is_wanted:
-                judge.wake()
-            else:
-                judge.close()
+            if not is_wanted:
+                self._part.drop(found)
+            elif self._part.wake is not None:
+                self._part.wake(found)
         except BaseException as error:  # noqa: BLE001  whoever waits for it raises it
             self._error = error
 
-    def get(self) -> Judge:
+    def get(self) -> T:
         """Waits for it, and raises what its making raised."""
         self._thread.ended.wait()
         if self._error is not None:
             raise self._error
-        assert self._judge is not None
-        return self._judge
+        assert self._found is not None
+        return self._found
 
     def close(self) -> None:
         """It is not wanted: not waited for either, where it is not there yet."""
         with self._lock:
             self._is_wanted = False
-            judge = self._judge
-        if judge is not None:
-            judge.close()
+            found = self._found
+        if found is not None:
+            self._part.drop(found)

@@ -67,6 +67,7 @@ class Session:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._making = threading.Lock()  # one generator at a time; nothing else waits for that
         self._stores: dict[Path, Store] = {}
         self._generators: dict[tuple[str, str], Generator] = {}
         self._granted_s: float | None = None  # the process budget's size, as the latest options gave it
@@ -90,11 +91,12 @@ class Session:
         """Raises GeneratorError, or ValueError for a text that names no generator."""
         if not isinstance(wanted, str):
             return wanted
-        with self._lock:
+        with self._making:
             key = (wanted, str(device))
-            if key not in self._generators:
-                self._generators[key] = make_generator(wanted, str(device))
-            return self._generators[key]
+            found = self._generators.get(key)
+            if found is None:
+                found = self._generators[key] = make_generator(wanted, str(device))
+            return found
 
     def budget(self, process_budget_s: float) -> ProcessBudget:
         """The process's budget; a changed option changes its size, not what was spent."""

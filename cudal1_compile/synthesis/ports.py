@@ -17,6 +17,9 @@ class JudgePort(Protocol):
     @property
     def target(self) -> Target: ...
 
+    @property
+    def workers(self) -> int: ...  # that can judge now
+
     def expect(self, programs: Sequence[Program]) -> None: ...
 
     def trouble(self) -> str | None: ...  # why the machine cannot judge now

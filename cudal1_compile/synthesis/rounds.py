@@ -1,5 +1,6 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
+    where no worker is up yet the most valuable regions get their proposals meanwhile
     aten's time of each region -> those at the floor are decided; the others in order of what they may gain
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
@@ -15,6 +16,7 @@ unfinished, never an exception. Before a refusal counts, a known-good kernel pas
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 
 TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
+REGIONS_A_SECOND = 3.0  # that the judge decides on a GPU, baselines included
+MIN_GROUP = 8
+AT_FIRST = 16  # regions, whose replies take as long as a worker's start
 MANY = 96  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -131,21 +136,27 @@ class _Run:
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
+        asked = self._ask_at_once()
         scheduler.compare(self.tasks)
         self._order_by_gain()
         self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
-        for task in self.tasks:
-            if task.is_begun:
-                self._take_over(task)
+        for task in (t for t in self.tasks if t.is_begun):
+            self._take_over(task)
         # what an earlier call left open comes before the regions that are less valuable, not before all others
-        first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
-        left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
-        while (group := self._next_group()) and self.timer.proposals_left_s > 0:
+        line = [alike[0] for alike in self._in_line()]
+        first = self.places[line[0]] if line and not line[0].to_judge() else len(self.tasks) + 1
+        begun = [t for t in self.tasks if self.places[t] < first or t in asked]
+        left = {*scheduler.run(begun), *(t for t in self.tasks if t not in begun)}
+        self._let_go_all_but(left)
+        while self.timer.proposals_left_s > 0 and (group := self._next_group()):
             self._ask(group)
             left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
             self._let_go_all_but(left)
         scheduler.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
+        if not self.timer.proposals_left_s:
+            for task in (t for t in self.tasks if t.wants_round or t.is_begun):
+                self._take_over(task)  # or find what others have made of it
         why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
         for task in self.tasks:
             if task.result is not None or (task in self.elsewhere and not task.is_at_floor):
@@ -156,6 +167,13 @@ class _Run:
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
         self._let_go_all_but(frozenset())
         self._tell()
+
+    def _ask_at_once(self) -> list[RegionTask]:
+        """While the workers take the device; nobody where one has it."""
+        if self.judge.workers or not self.timer.proposals_left_s or not (group := self._next_group(AT_FIRST)):
+            return []
+        self._ask(group)
+        return group
 
     def _tell(self) -> None:
         """How much is decided, by the time that the regions take in all their uses."""
@@ -171,18 +189,27 @@ class _Run:
         self.tasks.sort(key=lambda t: -(gains[t] or 0.0) * self.uses[t.region.fingerprint])
         self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
-    def _next_group(self) -> list[RegionTask]:
-        """Regions that are fewest rounds along, as many as the generator takes.
+    def _next_group(self, limit: int = sys.maxsize) -> list[RegionTask]:
+        """Regions that are fewest rounds along, as many as the generator takes, and `limit` at most."""
+        size = self.budget.regions_at_once or min(prompts_at_once(self.generator), self._in_time)
+        for alike in self._in_line():
+            if group := list(islice(filter(self._take_over, alike), min(size, limit))):
+                return group
+        return []
+
+    @property
+    def _in_time(self) -> int:
+        """Regions whose candidates the judge comes to: what is asked for beyond them keeps it waiting."""
+        return max(MIN_GROUP, int(REGIONS_A_SECOND * self.timer.left_s))
+
+    def _in_line(self) -> list[list[RegionTask]]:
+        """What wants a round, those that are as far along together.
 
         Where candidates of an earlier call wait for the judge, their verdicts come before more of them.
         """
         waiting = [((t.rounds_done, bool(t.to_judge())), t) for t in self.tasks if t.wants_round]
         waiting.sort(key=lambda pair: pair[0])
-        size = self.budget.regions_at_once or prompts_at_once(self.generator)
-        for _, alike in groupby(waiting, lambda pair: pair[0]):
-            if group := list(islice((t for _, t in alike if self._take_over(t)), size)):
-                return group
-        return []
+        return [[t for _, t in alike] for _, alike in groupby(waiting, lambda pair: pair[0])]
 
     # what other processes work on
 

@@ -12,8 +12,8 @@ from benchmarks.zoo_cnn import CNNS
 from benchmarks.zoo_modules import MODULES
 from cudal1_compile.codegen.stages.schedule import print_schedule
 from cudal1_compile.codegen.templates import variants, write_reply
-from cudal1_compile.generate.bundled import MODEL_DIR
 from cudal1_compile.generate.instructions import instruction_block
+from cudal1_compile.generate.model_files import MODEL_DIR
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.inductor import graph_key as graph_key_module

@@ -86,3 +86,14 @@ def test_capture_works_while_another_thread_uses_the_device() -> None:
     finally:
         stop.set()
         thread.join(10)
+
+
+def test_later_stages_take_the_memory_of_earlier_ones() -> None:
+    """Each stage's graph has buffers of its own; without its predecessor's pool they would pile up."""
+    sampler = FastLlama(FastLlama.from_model(make_model(8), dtype=torch.bfloat16).weights, stage_steps=8)
+    prompts = make_prompts([200]) * 256
+    sampler.sample(prompts, 64, 1.0)
+    before = torch.cuda.memory_reserved()
+    for seed in range(4):
+        sampler.sample(prompts, 64, 1.0, seed)
+    assert torch.cuda.memory_reserved() - before <= 64 << 20

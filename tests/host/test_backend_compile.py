@@ -190,6 +190,23 @@ def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.
     assert done == ["begin", "collect", "close"], "one judge, and none where the plan is stored"
 
 
+def test_a_generator_leaves_its_device_when_it_is_no_longer_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Leaving(OneReply):
+        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+            done.append("asked")
+            return super().propose(prompts, n, seed)
+
+        def leave_device(self) -> None:
+            done.append("left")
+
+    finish = pipeline.Pipeline.finish
+    monkeypatch.setattr(pipeline.Pipeline, "finish", lambda *args: (done.append("compiles"), finish(*args))[1])
+    check(compile_(Leaving()))
+    assert [*dict.fromkeys(done)] == ["asked", "left", "compiles"] and done.count("left") == 1
+
+
 def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     class Split(OneReply):
         """Its kernels use the header's word for them."""

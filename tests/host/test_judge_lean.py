@@ -15,7 +15,8 @@ from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench.lean_session import Entrant
 from cudal1_compile.judge.bench.session import DeviceSession
 from cudal1_compile.judge.checks import lean
-from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.cases import Case, CaseResult
+from cudal1_compile.judge.checks.trial import Wrong
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.timing.floor import Floor
@@ -78,7 +79,7 @@ WRONG = [
 def test_inputs_are_those_of_a_prime_number_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lean, "DRAWN_ELEMENTS", 1 << 9)
     program = region("softmax")
-    case = lean.lean_case(program, "normal", 3, torch.device("cpu"))
+    case = lean.rough_case(program, "normal", 3, torch.device("cpu"))
     (x,) = case.inputs
     rows = lean._short(program, program.inputs[0])
     assert rows in lean.PRIMES and rows < len(x)
@@ -124,3 +125,54 @@ def test_attacks_are_refused_at_full_size(session: DeviceSession, attack: Attack
     program = region(attack.region)
     (verdict,) = session.finalists(program, [_entrant(program, attack.code)], 7)
     assert isinstance(verdict, Rejected), verdict
+
+
+def test_a_rough_case_keeps_the_first_slice_the_last_one_and_some_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean, "SLICE_BYTES", 1 << 14)
+    program = region("softmax")
+    case = lean.rough_case(program, "normal", 3, torch.device("cpu"))
+    starts = [part.ranges[0] for part in case.kept]
+    rows = program.axes[0].size
+    assert starts[0][0] == 0 and starts[-1][1] == rows and 2 <= len(starts) <= lean.SHOWN
+    assert sum(hi - lo for lo, hi in starts) < rows
+
+
+def test_what_comes_out_otherwise_the_second_time_is_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what comes out alike is not: values that changed places are something else."""
+    program = region("softmax")
+    checked: list[str] = []
+    check = Case.check
+
+    def counted(case: Case, outputs: list[torch.Tensor]) -> CaseResult:
+        checked.append(case.name)
+        return check(case, outputs)
+
+    monkeypatch.setattr(Case, "check", counted)
+
+    class Runner:
+        turn = 0
+
+        def launch(self, outputs: Any, scratch: Any, inputs: Any, syms: Any) -> None:
+            right = torch.softmax(inputs[0], -1)
+            self.turn += 1
+            outputs[0].copy_(right.flip(0) if self.turn == 3 else right)
+
+        def wait(self) -> None:
+            pass
+
+    case = next(iter(lean.lean_cases(program, _entrant(program, SOFTMAX).candidate, 3, torch.device("cpu"))))
+    trial = lean.LeanTrial(program, _entrant(program, SOFTMAX).candidate, Runner())
+    found = trial.verify([case], repeats=2)
+    assert isinstance(found, Wrong) and checked == [case.name] * 2
+
+
+SOFTMAX = next(h.code for h in HONEST if h.region == "softmax")
+
+
+def test_what_is_right_smaller_is_held_against_the_cases_of_its_size_once(session: DeviceSession) -> None:
+    program = region("softmax")
+    whole, short = (
+        session.finalists(program, [_entrant(program, SOFTMAX)], 7, is_right_smaller=x)[0] for x in (False, True)
+    )
+    for found in (whole, short):
+        assert isinstance(found, Accepted | Deferred), found

@@ -9,10 +9,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from cudal1_compile.generate.bundled import save_model
 from cudal1_compile.generate.tokens import SPECIAL_TOKENS
 
 CHAT_TEMPLATE = "{% for m in messages %}<bos>{{ m['content'] }}<sep>{% endfor %}"
+PART_BYTES = 15 * 1024 * 1024
 TEXTS = ["region v1\ndims d0=32 d1=64\n", "## Code\n```cuda\n__global__ void f() {}\n```\n"] * 20
 
 
@@ -28,6 +28,12 @@ def make_tokenizer(texts: list[str] = TEXTS) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", sep_token="<sep>", eos_token="<eos>"
     )
+
+
+def save_model(model: Any, directory: Path, max_new: int) -> None:
+    """Writes config, generation settings, index and parts of at most PART_BYTES, weights in bfloat16."""
+    model.generation_config.update(do_sample=True, temperature=0.8, max_new_tokens=max_new)
+    model.save_pretrained(str(directory), max_shard_size=PART_BYTES)
 
 
 def make_checkpoint(

@@ -71,6 +71,7 @@ class ScriptedGenerator:
 class ScriptedJudge:
     def __init__(self, target: Target = GPU) -> None:
         self.target = target
+        self.workers = 1
         self.judged: list[str] = []
         self.examined: list[str] = []
         self.expected: list[int] = []  # regions of each call

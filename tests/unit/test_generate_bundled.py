@@ -6,16 +6,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import generate_models
 import pytest
 import torch
 from generate_models import make_checkpoint, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from cudal1_compile.generate import bundled
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
-    MODEL_DIR,
     OUTLINE,
     REPAIRED_CHARACTERS,
     BundledConfig,
@@ -26,13 +25,14 @@ from cudal1_compile.generate.bundled import (
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.fast_llama import Sample
+from cudal1_compile.generate.model_files import MODEL_DIR
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(bundled, "PART_BYTES", 40_000)
+    monkeypatch.setattr(generate_models, "PART_BYTES", 40_000)
     make_checkpoint(tmp_path / "model")
     return tmp_path / "model"
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from cudal1_compile.generate import fast_llama
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, group_width
 
 Prompts = list[list[int]]
@@ -207,3 +208,41 @@ def test_group_width_keeps_fillers_few() -> None:
     assert group_width([64] + [1] * 500) == 1
     assert group_width([8, 7, 8, 8]) == 8
     assert group_width([5]) == 5
+
+
+def test_each_capture_takes_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A double of CUDA's graphs: what is captured does not run, and runs at each replay."""
+    step, pools = fast_llama.decode_step, []
+    capturing: list[Graph] = []
+
+    class Graph:
+        def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+            assert capture_error_mode == "thread_local"
+            pools.append(pool)
+            capturing.append(self)
+
+        def capture_end(self) -> None:
+            capturing.clear()
+
+        def pool(self) -> Graph:
+            return self
+
+        def replay(self) -> None:
+            step(*self.captured)
+
+    def run_or_capture(*args: Any) -> None:
+        if capturing:
+            capturing[0].captured = args
+        else:
+            step(*args)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(fast_llama, "decode_step", run_or_capture)
+    plain = FastLlama(FastLlama.from_model(make_model(1)).weights, stage_steps=7)
+    captured = FastLlama(plain.weights, stage_steps=7)
+    captured.use_graphs = True
+    prompts = make_prompts([8, 8, 20])
+    for seed in (4, 5):
+        assert captured.sample(prompts, 30, 1.0, seed) == plain.sample(prompts, 30, 1.0, seed)
+    assert len(pools) >= 8 and pools[0] is None and len(set(map(id, pools))) == len(pools)
+    assert captured.graph is not None and captured.graph not in pools

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from generate_models import make_checkpoint
+from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.transformers_local import TransformersConfig, TransformersGenerator, encode_turn
@@ -59,6 +60,16 @@ def test_missing_and_damaged_checkpoints_are_named(tmp_path: Path) -> None:
         TransformersGenerator(TransformersConfig(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(GeneratorError, match="cannot be loaded"):
+        TransformersGenerator(TransformersConfig(tmp_path))
+
+
+def test_a_device_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(model: LlamaForCausalLM, device: str) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    make_checkpoint(tmp_path)
+    monkeypatch.setattr(LlamaForCausalLM, "to", fail)
+    with pytest.raises(GeneratorError, match="no room for the generator: OutOfMemoryError: CUDA out"):
         TransformersGenerator(TransformersConfig(tmp_path))
 
 

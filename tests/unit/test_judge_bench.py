@@ -9,6 +9,7 @@ import pytest
 import torch
 from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, measured, reply, tasks
 
+from benchmarks.redteam.attacks_large import PLAIN
 from benchmarks.redteam.honest import SILU_SCALAR, SILU_VECTOR
 from benchmarks.redteam.regions import region
 from cudal1_cache.descriptors import try_lock
@@ -16,6 +17,7 @@ from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import finals
 from cudal1_compile.judge.bench import worker as worker_module
 from cudal1_compile.judge.bench import worker_pool as pool
+from cudal1_compile.judge.bench.slots import SLOT_BYTES
 from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.trial import TrialStopped
 from cudal1_compile.judge.limits import Limits
@@ -26,6 +28,7 @@ from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 
 def test_a_request_carries_program_candidate_and_binary() -> None:
@@ -196,6 +199,51 @@ def test_an_examination_ends_with_what_cannot_win(
     bench.close()
 
 
+def test_a_large_region_is_proven_at_smaller_sizes_and_then_once_at_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    script = Script([reply(timed(1.4)), reply(good), reply(good), reply(measured(1.4))])
+    said: list[wire.Message] = []
+    ask = script.ask
+
+    def noted(message: wire.Message, limit_s: float) -> wire.Message:
+        said.append(message)
+        return ask(message, limit_s)
+
+    monkeypatch.setattr(script, "ask", noted)
+    bench = make_bench(monkeypatch, [script, Script([])])
+    program = region("huge_silu")
+    verdict = bench.submit_exam(program, parse_candidate(PLAIN, program), 1).result(30.0)
+    assert verdict == measured(1.4) and script.asked == ["start", "quick", "judge", "judge", "finalists"]
+    _, _, first, second, last = said
+    assert first["program"] == second["program"] != last["program"] == print_program(program)
+    assert first["seed"] != second["seed"] and (first["repeats"], second["repeats"]) == (1, 6)
+    assert last["is_right_smaller"]
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "asked"),
+    [
+        (Rejected("verify", "out0 differs"), []),
+        (Deferred("no room"), ["judge", "finalists"]),
+        (Rejected("task", "out0 cannot be told from zeros"), ["judge", "finalists"]),
+    ],
+)
+def test_what_smaller_sizes_do_not_tell_its_own_size_does(
+    found: Verdict, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    script = Script([reply(timed(1.4)), reply(found), reply(good), reply(measured(1.4))])
+    bench = make_bench(monkeypatch, [script, Script([])])
+    program = region("huge_silu")
+    verdict = bench.submit_exam(program, parse_candidate(PLAIN, program), 1).result(30.0)
+    assert script.asked == ["start", "quick", "judge", *asked]
+    assert isinstance(verdict, Accepted if asked else Rejected)
+    bench.close()
+
+
 def test_candidates_are_timed_by_the_worker_that_timed_their_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = [Script([reply(measured(1.6)), reply(timed(1.3)), reply(timed(1.2))]), Script([])]
     bench = make_bench(monkeypatch, scripts)
@@ -233,6 +281,35 @@ def test_the_first_worker_takes_the_device_before_it_is_asked(monkeypatch: pytes
     bench.wake()
     bench._slots._threads[bench._slots.first].shutdown()
     assert scripts[0].asked == ["start"] and bench.workers == 1
+    bench.close()
+
+
+@pytest.mark.parametrize(("free_slots", "workers"), [(3, 2), (2, 2), (1, 1)])
+def test_as_many_workers_take_the_device_as_there_is_room_for(
+    free_slots: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(monkeypatch, [Script([]) for _ in range(4)], Limits(build_threads=2, workers=2))
+    monkeypatch.setattr(device_bench, "_free_bytes", lambda index: free_slots * SLOT_BYTES)
+    bench.wake()
+    for thread in bench._slots._threads.values():
+        thread.shutdown()
+    assert bench.workers == workers and len(bench._slots._admitted) == workers - 1
+    bench.close()
+
+
+def test_a_known_good_kernel_does_not_wait_for_a_worker_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench(monkeypatch, [Script([]) for _ in range(4)], Limits(build_threads=2, workers=2))
+    monkeypatch.setattr(device_bench, "_free_bytes", lambda index: 2 * SLOT_BYTES)
+    bench.wake()
+    held, ends = threading.Event(), threading.Event()
+
+    def hold(slot: pool.Slot) -> None:
+        held.set()
+        ends.wait(30.0)
+
+    bench._send(bench._slots.first, hold)
+    assert held.wait(10.0) and bench.trouble() is None
+    ends.set()
     bench.close()
 
 

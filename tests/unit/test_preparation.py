@@ -1,4 +1,4 @@
-"""The judge is made beside tracing, raised where it is awaited, and closed once, whatever comes between."""
+"""Judge and generator: made beside tracing, raising where they are awaited, gone once, whatever comes between."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.pipeline import preparation
+from cudal1_compile.generate.errors import ModelMissing
+from cudal1_compile.pipeline import preparation, process_state
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
+from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.runtime.target import Target
 
 HOST = TargetDevice(torch.device("cpu"), Target("host", "cpu", "x86-64", 1, 48 << 10, 1 << 20))
@@ -39,8 +41,24 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Judge]:
     return found
 
 
-def prepared() -> Preparation:
-    return Preparation(HOST)
+class Generator:
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        wait()
+        self.thread, self.left = threading.current_thread(), 0
+
+    def leave_device(self) -> None:
+        self.left += 1
+
+
+def prepared(generator: Any = None, session: Session | None = None) -> Preparation:
+    return Preparation(HOST, session or Session(), generator)
+
+
+def make_with(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any]) -> list[tuple[str, str]]:
+    """What is asked for by texts."""
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(process_state, "make_generator", lambda *wanted: asked.append(wanted) or make())
+    return asked
 
 
 def test_one_judge_for_all_that_is_asked(made: list[Judge]) -> None:
@@ -68,8 +86,8 @@ def test_a_judge_that_nobody_wants_is_closed_and_not_waited_for(
     monkeypatch.setattr(preparation, "Judge", lambda target: Judge(made, go_on.wait))
     with prepared() as preparing:
         preparing.begin()
-        assert preparing._coming is not None
-        thread = preparing._coming._thread
+        assert preparing._judge._coming is not None
+        thread = preparing._judge._coming._thread
     assert not made
     go_on.set()
     assert thread.ended.wait(10.0) and made[0].closed == 1
@@ -86,3 +104,71 @@ def test_what_its_making_raises_is_raised_where_it_is_awaited(monkeypatch: pytes
         for _ in range(2):
             with pytest.raises(BuildError, match="no NVRTC"):
                 preparing.judge()
+
+
+def test_the_bundled_generator_is_made_beside_and_leaves_the_device_at_the_end(
+    made: list[Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = make_with(monkeypatch, lambda: Generator(lambda: None))
+    session = Session()
+    for times in (1, 2):
+        with prepared("bundled", session) as preparing:
+            preparing.begin()
+            with preparing:
+                generator: Any = preparing.generator()
+            assert preparing.generator() is generator and generator.left == times - 1
+        assert generator.left == times and generator.thread is not threading.main_thread()
+    assert asked == [("bundled", "cpu")], "one a process"
+
+
+@pytest.mark.parametrize("wanted", ["http://localhost:1/v1#model=m", "vllm:some/model", "no/such/directory"])
+def test_another_generator_is_made_where_it_is_asked_for(
+    made: list[Judge], monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    asked = make_with(monkeypatch, lambda: Generator(lambda: None))
+    with prepared(wanted) as preparing:
+        preparing.begin()
+        preparing.judge()
+        assert asked == []
+        generator: Any = preparing.generator()
+    assert generator.thread is threading.main_thread() and generator.left == 1
+
+
+def test_a_generator_of_the_users_that_knows_no_device_stays_as_it_is(made: list[Judge]) -> None:
+    mine = object()
+    with prepared(mine) as preparing:
+        preparing.begin()
+        assert preparing.generator() is mine
+
+
+def test_a_generator_that_is_late_is_not_waited_for_and_holds_nobody_up(
+    made: list[Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    late: list[Generator] = []
+    make_with(monkeypatch, lambda: late.append(Generator(go_on.wait)) or late[-1])
+    session = Session()
+    with prepared("bundled", session) as preparing:
+        preparing.begin()
+        assert session.budget(3.0).left_s == 3.0, "the session's own lock is free"
+        assert preparing._generator._coming is not None
+        thread = preparing._generator._coming._thread
+        session.interrupt()
+    assert not late
+    go_on.set()
+    assert thread.ended.wait(10.0) and late[0].left == 1
+
+
+def test_a_model_that_is_missing_is_told_where_the_generator_is_awaited(
+    made: list[Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Any:
+        raise ModelMissing("no model in there")
+
+    make_with(monkeypatch, fail)
+    with prepared("bundled") as preparing:
+        preparing.begin()
+        assert preparing.judge() is made[0]
+        for _ in range(2):
+            with pytest.raises(ModelMissing, match="no model in there"):
+                preparing.generator()

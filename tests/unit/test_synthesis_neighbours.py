@@ -176,3 +176,18 @@ def test_what_is_at_its_floor_is_not_waited_for(neighbour: Neighbour) -> None:
     outcomes = neighbour.others(made := generator(), judge)
     assert all(isinstance(o.result, Unprofitable) and o.result.entry.status == "at_floor" for o in outcomes)
     assert not asked(made) and not any(isinstance(e, Waiting) for e in neighbour.events)
+
+
+def test_what_others_made_of_regions_that_there_was_no_time_for_is_found(neighbour: Neighbour) -> None:
+    neighbour.lease.release()
+
+    def script(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        ours = fingerprint(canonicalise(OURS))
+        neighbour.store.put_entry(Entry("by another", ours, GPU.key, "kernel", speedup=1.7))
+        neighbour.clock.spend(BUDGET.seconds - 1)
+        return [[reply("good_130")] for _ in prompts]
+
+    made = ScriptedGenerator(script)
+    _, ours = neighbour.others(made, budget=replace(BUDGET, regions_at_once=1))
+    assert asked(made) == ["theirs"]
+    assert isinstance(ours.result, Won) and ours.result.entry.entry_id == "by another"

@@ -96,7 +96,7 @@ def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) ->
 
 def test_what_an_earlier_call_left_open_waits_for_more_valuable_regions(clock: Clock) -> None:
     """A backward's products are known once its forward has kernels, and are most of a training step."""
-    run = Run(clock, 60, Budget(seconds=12))
+    run = Run(clock, 60, Budget(seconds=12, regions_at_once=60))
     left = [p for p, o in zip(run.programs, run.outcomes, strict=True) if not o.judged]
     called, regions = len(run.generator.asked), [left[0], program(2000), program(1999), *left[1:]]
     values = [float(-i) for i in range(len(regions))]
@@ -179,3 +179,24 @@ def test_a_busy_device_leaves_the_other_rounds_to_a_region() -> None:
 def test_a_generator_says_how_many_prompts_it_likes(clock: Clock) -> None:
     assert prompts_at_once(SlowGenerator(clock)) == 96
     assert prompts_at_once(ScriptedGenerator([])) == PROMPTS_AT_ONCE
+
+
+def test_no_more_regions_are_asked_for_than_the_judge_comes_to(clock: Clock) -> None:
+    """The most valuable ones first: with all at once the judge waited 8 of 14 s for replies that it never saw."""
+    short, long = (Run(clock, 90, Budget(seconds=seconds)) for seconds in (10, 100))
+    first = short.generator.asked[0]
+    assert first == [1000 - i for i in range(len(first))] and 8 <= len(first) <= 30
+    assert len(long.generator.asked[0]) == 90
+
+
+def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Clock) -> None:
+    generator, judge = SlowGenerator(clock), SlowJudge(clock)
+    judge.workers = 0
+    asked: list[tuple[int, int]] = []  # baselines and calls of the generator, when candidates were timed first
+    judge.before = lambda name: asked.append((len(judge.compared), len(generator.asked)))
+    programs = [program(1000 - i) for i in range(20)]
+    outcomes = synthesize_all(programs, generator, judge, Store.memory(), Budget(seconds=60, rounds=1))
+    assert generator.asked[0] == [1000 - i for i in range(rounds.AT_FIRST)]
+    assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(20))
+    assert asked[0][0] >= 20 and asked[0][1] == 1, "their times come before the others' proposals"
+    assert all(o.judged for o in outcomes)

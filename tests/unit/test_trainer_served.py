@@ -19,8 +19,8 @@ import torch
 from stage_toys import RECIPE, REPLIES, STAGE, TASKS, ToyReferee, imitate, make_bundle
 from test_trainer_foreign import make_checkpoint
 
-from cudal1_compile.generate.bundled import check_model_dir
 from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.model_files import check_model_dir
 from cudal1_trainer.model.base import Base, load_base
 from cudal1_trainer.model.sampler import WeightsDiffer
 from cudal1_trainer.model.served import ServedSampler, check_weights

@@ -31,7 +31,7 @@ import torch
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
-from cudal1_compile.judge.bench.finals import FinalsRunner, Heat, Smaller
+from cudal1_compile.judge.bench.finals import FinalsRunner, Form, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
 from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
@@ -164,7 +164,7 @@ class DeviceBench:
             program,
             candidates,
             [self._build_again(program, c) for c in candidates],
-            {i: (cs[0], self._build_again(program, cs[0])) for i, cs in enumerate(several) if len(cs) > 1},
+            {i: self._unrounded(program, cs[0], is_exam) for i, cs in enumerate(several) if len(cs) > 1},
             [self._checks.submit(find_fault, p, c, fresh, self.limits.host_s) for p, c in checked],
             seed,
             fresh,
@@ -176,7 +176,11 @@ class DeviceBench:
         self._send(home, partial(self._finals.run, heat))
         return list(heat.answers)
 
-    def _smaller(self, program: Program, candidate: Candidate) -> Smaller | None:
+    def _unrounded(self, program: Program, form: Candidate, is_exam: bool) -> Form:
+        smaller = self._smaller(program, form) if is_exam else None
+        return smaller or Form(program, form, self._build_again(program, form))
+
+    def _smaller(self, program: Program, candidate: Candidate) -> Form | None:
         """None where the region is small enough for all cases, or the candidate is right at its sizes alone."""
         other = reduced(program) if is_lean(program) else None
         if other is None or names_sizes(program, candidate):
@@ -185,7 +189,7 @@ class DeviceBench:
             made = parse_candidate(candidate.code, other)
         except CandidateError:
             return None
-        return Smaller(other, made, self._build_again(other, made))
+        return Form(other, made, self._build_again(other, made))
 
     def submit_baselines(self, program: Program, seed: int, inductor: bool) -> Future[Verdict]:
         """aten as the candidate, Inductor as the baseline where it is asked for, once that is compiled ahead."""
@@ -207,7 +211,8 @@ class DeviceBench:
         return answer
 
     def wake(self) -> None:
-        self._send(self._slots.first, _start)
+        for slot in (self._slots.first, *self._slots.admit(_free_bytes(self._worker_pool.index))):
+            self._send(slot, _start)
         for _ in range(self.limits.build_count):
             self._pool.submit(self._builders.warm)
         self._checks.submit(hostbuild.prepare)
@@ -261,14 +266,14 @@ class DeviceBench:
     # the known-good kernel
 
     def trouble(self) -> str | None:
-        """Through the compiler and the first slot's worker, once they are free."""
+        """Through the compiler and a worker, once one is free."""
         return self._canary.trouble()
 
     def _sing(self) -> str | None:
         answer: Future[str | None] = Future()
         limit_s = self.limits.start_s + self.limits.request_s
         try:
-            self._send(self._slots.first, lambda slot: answer.set_result(slot.why_not()))
+            self._send(None, lambda slot: answer.set_result(slot.why_not()))
             return answer.result(limit_s)
         except (RuntimeError, OSError) as error:  # no thread, no time
             return str(error) or f"no answer in {limit_s:g} s"
@@ -460,6 +465,11 @@ class DeviceBench:
 def _uuid(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+def _free_bytes(index: int) -> int:
+    """Of a device, as this process sees it; 0 where it has none."""
+    return torch.cuda.mem_get_info(index)[0] if torch.cuda.is_available() else 0
 
 
 def _start(slot: Slot) -> None:

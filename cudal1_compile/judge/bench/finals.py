@@ -43,8 +43,8 @@ Verdicts = dict[int, Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class Smaller:
-    """A candidate built for its region at smaller sizes."""
+class Form:
+    """A candidate and its build for a program: the region's own, or the same at smaller sizes."""
 
     program: Program
     candidate: Candidate
@@ -58,13 +58,14 @@ class Heat:
     program: Program
     candidates: Sequence[Candidate]
     builds: Sequence[Future[Built]]
-    unrounded: Mapping[int, tuple[Candidate, Future[Built]]]  # of those that have one, by place
+    unrounded: Mapping[int, Form]  # of those that have one, by place
     reports: Sequence[Future[CheckReport]]  # the host's
     unrounded_seed: int  # as candidates are judged with
     seed: int
     answers: Sequence[Future[Verdict]]
     is_exam: bool = False  # nothing is proven of them yet
-    smaller: Mapping[int, Smaller] = field(default_factory=dict)  # by place, of candidates of a large region
+    smaller: Mapping[int, Form] = field(default_factory=dict)  # by place, of candidates of a large region
+    right_smaller: set[int] = field(default_factory=set)  # places of those that passed there
     verdicts: Verdicts = field(default_factory=dict)
     wanted: Sequence[int] = ()  # places of those that nobody cancelled
 
@@ -147,35 +148,42 @@ class FinalsRunner:
     def _try(self, heat: Heat, slot: Slot) -> None:
         """Gates 3 to 5, before those of finalists; at smaller sizes first, where a large region has such."""
         for i, smaller in heat.smaller.items():
-            if i not in heat.verdicts and (refused := self._refused_smaller(heat, slot, smaller)) is not None:
-                heat.verdicts[i] = refused
+            if i not in heat.verdicts:
+                self._try_smaller(heat, slot, i, smaller)
         for i, (candidate, binary) in heat.ready().items():
+            if i in heat.right_smaller:
+                continue
             request = wire.judge_request(heat.program, candidate, binary, heat.unrounded_seed, timed=False)
             verdict = ruled(heat.program, candidate, self.ask(slot, request, self._limits.request_s).verdicts[0])
             if not is_right(verdict):
                 heat.verdicts[i] = verdict
 
-    def _refused_smaller(self, heat: Heat, slot: Slot, smaller: Smaller) -> Verdict | None:
-        """None where it is right, and where it cannot be built or told there: the full size decides then."""
+    def _try_smaller(self, heat: Heat, slot: Slot, place: int, smaller: Form) -> None:
+        """Twice, as a finalist is. Where it cannot be built or told there, the full size decides."""
         binary = smaller.build.result()
         if not isinstance(binary, Binary):
-            return None
-        request = wire.judge_request(smaller.program, smaller.candidate, binary, heat.unrounded_seed, timed=False)
-        found = self.ask(slot, request, self._limits.request_s).verdicts[0]
-        verdict = ruled(smaller.program, smaller.candidate, found)
-        if not isinstance(verdict, Rejected) or verdict.stage != "verify":
-            return None
-        sizes = " ".join(f"{a.name}={a.size}" for a in smaller.program.axes)
-        return Rejected("verify", f"at {sizes}: {verdict.reason}")
+            return
+        for seed, repeats in ((heat.unrounded_seed, 1), (heat.seed, self._limits.finalist_repeats)):
+            what = smaller.program, smaller.candidate, binary, seed
+            request = wire.judge_request(*what, timed=False, repeats=repeats)
+            found = self.ask(slot, request, self._limits.request_s).verdicts[0]
+            verdict = ruled(smaller.program, smaller.candidate, found)
+            if not is_right(verdict):
+                if isinstance(verdict, Rejected) and verdict.stage == "verify":
+                    sizes = " ".join(f"{a.name}={a.size}" for a in smaller.program.axes)
+                    heat.verdicts[place] = Rejected("verify", f"at {sizes}: {verdict.reason}")
+                return
+        heat.right_smaller.add(place)
 
     def _ask_unrounded(self, heat: Heat, slot: Slot) -> None:
         """Refuses candidates that are not right without their roundings."""
-        for i, (candidate, build) in heat.unrounded.items():
+        for i, form in heat.unrounded.items():
             if i in heat.verdicts:
                 continue
-            verdict: Verdict | Binary = build.result()
+            verdict: Verdict | Binary = form.build.result()
             if isinstance(verdict, Binary):
-                request = wire.judge_request(heat.program, candidate, verdict, heat.unrounded_seed, timed=True)
+                what = form.program, form.candidate, verdict, heat.unrounded_seed
+                request = wire.judge_request(*what, timed=form.program is heat.program)
                 (verdict,) = self.ask(slot, request, self._limits.request_s).verdicts
             if not is_right(verdict):
                 heat.verdicts[i] = of_unrounded(verdict)
@@ -227,7 +235,8 @@ class FinalsRunner:
         """Verdicts, and whether the worker was lost over them."""
         if not entrants:
             return {}, False
-        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
+        is_right_smaller = heat.right_smaller.issuperset(entrants)
+        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed, is_right_smaller)
         answer = self.ask(slot, request, self._limits.finalists_s)
         return dict(zip(entrants, answer.verdicts, strict=True)), answer.lost
 
@@ -253,7 +262,8 @@ class FinalsRunner:
         """None where it has seen the program, as by now it may have, or was lost or short."""
         if slot.knows(heat.program):
             return None
-        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
+        is_right_smaller = heat.right_smaller.issuperset(entrants)
+        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed, is_right_smaller)
         found = slot.ask(request, self._limits.finalists_s)
         if found.again or found.lost:
             return None

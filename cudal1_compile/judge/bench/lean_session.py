@@ -20,7 +20,14 @@ from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick, too_fast
 from cudal1_compile.judge.checks.adequacy import Inadequacy, passing
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.lean import LeanCall, LeanTrial, lean_bytes, lean_case, lean_cases, why_no_parts
+from cudal1_compile.judge.checks.lean import (
+    LeanCall,
+    LeanTrial,
+    lean_bytes,
+    lean_cases,
+    rough_case,
+    why_no_parts,
+)
 from cudal1_compile.judge.checks.trial import Wrong, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -132,9 +139,9 @@ class LeanSession:
 
         return self._with_kernel(program, entrant, look)
 
-    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool) -> Verdict:
+    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, repeats: int) -> Verdict:
         def look(kernel: LoadedKernel) -> Verdict:
-            found = self._verify(program, entrant, kernel, seed, repeats=1)
+            found = self._verify(program, entrant, kernel, seed, repeats)
             if not timed or not isinstance(found, Accepted):
                 return found
             case = self._case(program, seed)
@@ -144,14 +151,17 @@ class LeanSession:
 
         return self._with_kernel(program, entrant, look)
 
-    def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
-        return [self._final(program, entrant, seed) for entrant in entrants]
+    def finalists(
+        self, program: Program, entrants: Sequence[Entrant], seed: int, is_right_smaller: bool
+    ) -> list[Verdict]:
+        """is_right_smaller: all are, which tells what no size changes."""
+        return [self._final(program, entrant, seed, is_right_smaller) for entrant in entrants]
 
     # steps
 
-    def _final(self, program: Program, entrant: Entrant, seed: int) -> Verdict:
+    def _final(self, program: Program, entrant: Entrant, seed: int, is_right_smaller: bool) -> Verdict:
         def look(kernel: LoadedKernel) -> Verdict:
-            found = self._verify(program, entrant, kernel, seed, self._limits.finalist_repeats)
+            found = self._verify(program, entrant, kernel, seed, self._limits.finalist_repeats, is_right_smaller)
             if not isinstance(found, Accepted):
                 return found
             case = self._case(program, seed)
@@ -172,22 +182,28 @@ class LeanSession:
         return self._with_kernel(program, entrant, look)
 
     def _verify(
-        self, program: Program, entrant: Entrant, kernel: LoadedKernel, seed: int, repeats: int
+        self,
+        program: Program,
+        entrant: Entrant,
+        kernel: LoadedKernel,
+        seed: int,
+        repeats: int,
+        is_right_smaller: bool = False,
     ) -> Verdict:
         """Every case, one after the other, and whether they tell the task from a stand-in."""
         self.clear()
         doubts: list[set[Inadequacy]] = []
         trial = LeanTrial(program, entrant.candidate, self._runner(program, kernel))
-        cases = lean_cases(program, entrant.candidate, seed, self._clock.device)
+        cases = lean_cases(program, entrant.candidate, seed, self._clock.device, is_right_smaller)
         with self._counted("trial"):
-            found = trial.verify(_doubted(program, cases, doubts), repeats)
+            found = trial.verify(cases if is_right_smaller else _doubted(program, cases, doubts), repeats)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
-        if set.intersection(*doubts):  # of few elements perhaps by bad luck
+        if doubts and set.intersection(*doubts):  # of few elements perhaps by bad luck
             again = lean_cases(program, entrant.candidate, derive_seed(seed, "again"), self._clock.device)
             for _ in _doubted(program, again, doubts):
                 """Without a launch."""
-        if open_ := set.intersection(*doubts):
+        if doubts and (open_ := set.intersection(*doubts)):
             return Rejected("task", min(open_, key=lambda i: i.stand_in).reason)
         label = numerics_of(program, entrant.candidate.code)
         return Accepted(Proof(self._target.key, label, found.errors, seed, None, None, self._versions))
@@ -255,7 +271,7 @@ class LeanSession:
         if self._held is None or self._held[:2] != (text, seed):
             self._held = None
             with self._counted("case suite"):
-                self._held = text, seed, lean_case(program, ROUGHLY, seed, self._clock.device, is_rough=True)
+                self._held = text, seed, rough_case(program, ROUGHLY, seed, self._clock.device)
         return self._held[2]
 
     def _known(self, program: Program) -> _Baselines:

@@ -144,21 +144,36 @@ class DeviceSession:
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
         self.short_of_room = False  # the last request was put off for what others hold of the device's memory
 
-    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True, suite: str = "") -> Verdict:
+    def judge(
+        self,
+        program: Program,
+        entrant: Entrant,
+        seed: int,
+        timed: bool = True,
+        suite: str = "",
+        repeats: int = 1,
+    ) -> Verdict:
         """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped.
 
-        suite: a file that may hold the region's case suite.
+        suite: a file that may hold the region's case suite. repeats: further runs of one case.
         """
         if is_lean(program):
-            return self._guarded(1, lambda: [self._lean.judge(program, entrant, seed, timed)])[0]
-        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, suite)])
+            return self._guarded(1, lambda: [self._lean.judge(program, entrant, seed, timed, repeats)])[0]
+        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, suite, repeats)])
         return verdict
 
-    def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
-        """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped."""
+    def finalists(
+        self, program: Program, entrants: Sequence[Entrant], seed: int, is_right_smaller: bool = False
+    ) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped.
+
+        is_right_smaller: of a large region, all passed at smaller sizes.
+        """
         seed = derive_seed(seed, "finalists")
         if is_lean(program):
-            return self._guarded(len(entrants), lambda: self._lean.finalists(program, entrants, seed))
+            return self._guarded(
+                len(entrants), lambda: self._lean.finalists(program, entrants, seed, is_right_smaller)
+            )
         return self._guarded(len(entrants), lambda: self._finalists(program, entrants, seed))
 
     def quick(self, program: Program, entrant: Entrant, seed: int, long: bool = False) -> Verdict:
@@ -320,15 +335,19 @@ class DeviceSession:
 
     # one candidate
 
-    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, suite: str) -> Verdict:
+    def _judge(
+        self, program: Program, entrant: Entrant, seed: int, timed: bool, suite: str, repeats: int
+    ) -> Verdict:
         region = self._region(program, seed, suite)
         if not isinstance(region, _Region):
             return region
-        verdict = self._try(program, region, entrant, seed, timed)
+        verdict = self._try(program, region, entrant, seed, timed, repeats)
         return verdict if self._untouched(region) or isinstance(verdict, Rejected) else Rejected("verify", REACHED)
 
-    def _try(self, program: Program, region: _Region, entrant: Entrant, seed: int, timed: bool) -> Verdict:
-        found = self._trial(program, region, entrant, repeats=1)
+    def _try(
+        self, program: Program, region: _Region, entrant: Entrant, seed: int, timed: bool, repeats: int
+    ) -> Verdict:
+        found = self._trial(program, region, entrant, repeats)
         if isinstance(found, Rejected):
             return found
         try:

@@ -1,7 +1,7 @@
 """The slots of one device and their threads: each slot has one, in which alone it is used.
 
 begin(slot, serve) -> serve(slot) in the slot's thread
-helpers() -> slots beside the first, as many as the device has room for
+helpers(), admit(free_bytes) -> slots beside the first, as many as the device has room for
 clear_others(slot) -> it has the device's memory to itself
 """
 
@@ -20,7 +20,7 @@ class Slots:
         self.first, self.others = first, others
         self.all = (first, *others)
         self._threads = {slot: ThreadPoolExecutor(1, "cudal1-slot") for slot in self.all}
-        self._room_for = 0  # of the others
+        self._admitted: Sequence[Slot] = ()  # of the others
 
     @property
     def up(self) -> int:
@@ -33,8 +33,12 @@ class Slots:
         In the first slot's thread, with nothing in hand.
         """
         if self.others and not any(slot.up for slot in self.others):
-            self._room_for = self.first.free_bytes() // SLOT_BYTES - 1
-        return self.others[: max(0, self._room_for)]
+            self.admit(self.first.free_bytes())
+        return self._admitted
+
+    def admit(self, free_bytes: int) -> Sequence[Slot]:
+        self._admitted = self.others[: max(0, free_bytes // SLOT_BYTES - 1)]
+        return self._admitted
 
     def begin(self, slot: Slot, serve: Callable[[Slot], None]) -> None:
         """In the slot's own thread, behind what it does."""

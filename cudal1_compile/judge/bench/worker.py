@@ -172,9 +172,10 @@ class _Server:
         elif request["op"] == "quick":
             found = [self._session.quick(program, entrants[0], seed, request["long"])]
         elif request["op"] == "judge":
-            found = [self._session.judge(program, entrants[0], seed, request["timed"], request["suite"])]
+            how = request["timed"], request["suite"], request["repeats"]
+            found = [self._session.judge(program, entrants[0], seed, *how)]
         else:
-            found = self._session.finalists(program, entrants, seed)
+            found = self._session.finalists(program, entrants, seed, request["is_right_smaller"])
         reply: dict[str, Any] = wire.verdicts_reply(found)
         reply["spent_s"] = dict(self._session.spent_s)
         reply["short_of_room"] = self._session.short_of_room

@@ -1,6 +1,7 @@
 """A checksum over what the judge holds in a device's memory: whether anybody wrote into it.
 
     Checksum(tensors) -> intact
+    Digest(device).of(tensors) -> the same for the same contents at the same places
 
 A candidate runs in the judge's own context and may write anywhere in it. Canaries see what lies next to its
 buffers; expectations that a wild write has reached would accept or refuse whatever comes next.
@@ -8,12 +9,16 @@ buffers; expectations that a wild write has reached would accept or refuse whate
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 _JOINED_BYTES = 1 << 20  # storages up to this are summed together
+WORD = 8  # bytes
+DIGEST_WORDS = 1 << 23
+CHUNK = DIGEST_WORDS * WORD  # bytes at a time
 
 
 class Checksum:
@@ -35,6 +40,26 @@ class Checksum:
         parts = [torch.cat(self._small)] if self._small else []
         sums = [_sum(x) for x in (*parts, *self._large)]
         return [int(s) for s in torch.stack(sums).tolist()] if sums else []
+
+
+class Digest:
+    """By secret factors, another one for each of DIGEST_WORDS places: values that change places show."""
+
+    def __init__(self, device: torch.device) -> None:
+        rng = torch.Generator(device).manual_seed(secrets.randbits(63))
+        self._factors = torch.randint(-(1 << 63), (1 << 63) - 1, (DIGEST_WORDS,), generator=rng, device=device)
+
+    def of(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Of tensors that lie densely. Waits for the device."""
+        sums = [
+            self._sum(x) for t in tensors if t.numel() for x in torch.split(t.view(-1).view(torch.uint8), CHUNK)
+        ]
+        return [int(s) for s in torch.stack(sums).tolist()] if sums else []
+
+    def _sum(self, x: Tensor) -> Tensor:
+        count = x.numel() // WORD
+        words = x[: count * WORD].view(torch.int64) * self._factors[:count]
+        return words.sum() + (x[count * WORD :] * self._factors[: x.numel() % WORD]).sum()
 
 
 def _sum(x: Tensor) -> Tensor:

@@ -21,15 +21,24 @@ CHUNK_BYTES = 1 << 30  # of a case that goes chunk by chunk, beside its tensors
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """An axis along which everything is cut, and the elements of it in one slice."""
+    """An axis along which everything is cut, and the elements of it in one slice.
+
+    shown: how many of them are looked at, from the first to the last one; None: all.
+    """
 
     axis: str
     step: int
+    shown: int | None = None
 
     def ranges(self, program: Program, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
         extent = sizes.get(self.axis, program.axis[self.axis].size)
-        for start in range(0, extent, self.step):
-            yield start, min(extent, start + self.step)
+        starts = range(0, extent, self.step)
+        last = len(starts) - 1
+        shown = (
+            range(len(starts)) if self.shown is None else {i * last // (self.shown - 1) for i in range(self.shown)}
+        )
+        for i in sorted(shown):
+            yield starts[i], min(extent, starts[i] + self.step)
 
 
 def cut_of(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:

@@ -1,6 +1,6 @@
 """Regions too large for copies: one case at a time, in the region's own memory and what a slice takes.
 
-    lean_case(program, distribution, seed, device) -> a Case whose inputs are the only ones
+    rough_case(program, distribution, seed, device) -> a Case whose inputs are the only ones
     LeanTrial(program, candidate, runner).verify([case, ...]) -> Right | Wrong
 
 The candidate reads the case's inputs themselves, which a checksum watches, and writes into outputs with canaries
@@ -12,14 +12,15 @@ part (division.py). LEAN_BYTES beside the region's tensors are enough for all of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.judge.checks.case_suite import distributions_of
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.checksum import Checksum
-from cudal1_compile.judge.checks.division import cut_of, least_oracle_bytes
+from cudal1_compile.judge.checks.checksum import Checksum, Digest
+from cudal1_compile.judge.checks.division import Slices, cut_of, least_oracle_bytes
 from cudal1_compile.judge.checks.guarded_memory import (
     FINITE_POISON,
     POISONS,
@@ -43,6 +44,8 @@ LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is co
 LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a slice
 SLICE_BYTES = 1 << 29  # roughly: what an oracle takes is estimated
 ROUGH_SLICES = 4  # times as large, where no oracle runs
+SHOWN = 8  # slices that are looked at roughly, of SLICE_BYTES together where they can be so small
+KEPT_ELEMENTS = 1 << 24  # of outputs that no slice divides
 DRAWN_ELEMENTS = 1 << 23  # of one input
 PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
 REPEATS = 2  # of the first case at most: each takes as long as all the others' launches
@@ -64,14 +67,30 @@ def why_no_parts(program: Program) -> str | None:
     return None if need <= SLICE_BYTES else f"its reference takes {need >> 20} MiB at once, however it is cut"
 
 
-def lean_case(program: Program, name: str, seed: int, device: torch.device, is_rough: bool = False) -> Case:
-    """At the example's sizes."""
-    return _case(program, name, _image(program, device, _drawn(program, name, seed, device)), is_rough)
+def rough_case(program: Program, name: str, seed: int, device: torch.device) -> Case:
+    """At the example's sizes, with the native reference of SHOWN slices, which it keeps."""
+    case = _case(program, name, _image(program, device, _drawn(program, name, seed, device)), is_rough=True)
+    if isinstance(case.cut, Slices):
+        return replace(case, cut=_shown(program, case.cut)).with_parts()
+    is_small = sum(program.size(out.axes) for out in program.outputs) <= KEPT_ELEMENTS
+    return case.with_parts() if case.cut is not None and is_small else case
 
 
-def lean_cases(program: Program, candidate: Candidate, seed: int, device: torch.device) -> Iterable[Case]:
-    """One after the other: what a candidate must pass. The one before may be given up by then."""
-    numbers = foreign_numbers(program, candidate.code) if program.inputs else ()
+def _shown(program: Program, cut: Slices) -> Slices:
+    of_one = oracle_bytes(program, {}) // _size(program, cut.axis)
+    step = max(1, min(cut.step, SLICE_BYTES // SHOWN // max(1, of_one)))
+    shown = max(2, min(SHOWN, SLICE_BYTES // max(1, step * of_one)))
+    return replace(cut, step=step, shown=None if step * shown >= _size(program, cut.axis) else shown)
+
+
+def lean_cases(
+    program: Program, candidate: Candidate, seed: int, device: torch.device, is_right_smaller: bool = False
+) -> Iterable[Case]:
+    """One after the other: what a candidate must pass. The one before may be given up by then.
+
+    is_right_smaller: at smaller sizes, also where its own numbers lie.
+    """
+    numbers = foreign_numbers(program, candidate.code) if program.inputs and not is_right_smaller else ()
     wide = widened(program) if keeps_float32(program, candidate) else None
     for name in (*distributions_of(program), *((LITERAL_TARGETED,) if numbers else ())):
         image = _image(program, device, _drawn(program, name, seed, device, numbers))
@@ -141,14 +160,14 @@ class LeanCall:
     def __init__(self, program: Program, candidate: Candidate, runner: Runner, case: Case) -> None:
         self._specs = [*output_specs(program, {}), *scratch_specs(program, candidate, {})]
         self._outputs = len(program.outputs)
-        self._device = case.image.device
+        self.device = case.image.device
         self._runner = runner
         self._case: Case | None = case
         self._memory: GuardedMemory | None = None
 
     def prepare(self, poison: int = POISONS[0]) -> None:
         self._memory = None  # before there is another
-        self._memory = GuardedMemory(self._specs, self._device, guard_gaps=False)
+        self._memory = GuardedMemory(self._specs, self.device, guard_gaps=False)
         self._memory.poison(poison)
 
     def prepare_again(self, case: Case) -> None:
@@ -163,13 +182,23 @@ class LeanCall:
         assert self._case is not None
         self._runner.launch(outputs, scratch, self._case.inputs, {})
 
-    def refusal(self) -> str | None:
-        """Once it is done: what is wrong with what it left."""
+    def outcome(self, digest: Digest) -> list[int] | None:
+        """Once it is done: the same for the same results; None of outputs with gaps."""
+        outputs = self._views[: self._outputs]
+        return digest.of(outputs) if all(x.is_contiguous() for x in outputs) else None
+
+    def damage(self) -> str | None:
+        """Once it is done: what it wrote that nothing may."""
         outputs = self._views[: self._outputs]
         assert self._memory is not None and self._case is not None
-        if bool(torch.stack([self._memory.damaged(), *invalid_bools(outputs)]).any()):
-            return f"the kernel writes outside its buffers, or a byte that is no bool (inputs: {self._case.name})"
-        return self._case.check(outputs).refusal
+        if not bool(torch.stack([self._memory.damaged(), *invalid_bools(outputs)]).any()):
+            return None
+        return f"the kernel writes outside its buffers, or a byte that is no bool (inputs: {self._case.name})"
+
+    def refusal(self) -> str | None:
+        """Once it is done: what is wrong with what it left."""
+        assert self._case is not None
+        return self.damage() or self._case.check(self._views[: self._outputs]).refusal
 
     def forget_case(self) -> None:
         """Its inputs are given up, the memory stays."""
@@ -198,8 +227,7 @@ class LeanTrial:
             watched = Checksum([case.image.bytes])
             if call is None:
                 call = LeanCall(self._program, self._candidate, self._runner, case)
-                reasons = (self._run_new(call, turn) for turn in range(1 + min(repeats, REPEATS)))
-                reason = next(filter(None, reasons), None)
+                reason = self._run_repeatedly(call, min(repeats, REPEATS))
             else:
                 call.prepare_again(case)
                 reason = self._run(call)
@@ -212,11 +240,26 @@ class LeanTrial:
             del case, watched  # before there is another
         return Right(tuple(errors.items()))
 
-    def _run_new(self, call: LeanCall, turn: int) -> str | None:
-        call.prepare(POISONS[turn % len(POISONS)])
-        return self._run(call)
+    def _run_repeatedly(self, call: LeanCall, repeats: int) -> str | None:
+        """What comes out again as it was is right again: a reference takes many times as long as a launch."""
+        call.prepare(POISONS[0])
+        reason = self._run(call)
+        if reason is not None or not repeats:
+            return reason
+        digest = Digest(call.device)
+        known = call.outcome(digest)
+        for turn in range(1, 1 + repeats):
+            call.prepare(POISONS[turn % len(POISONS)])
+            self._launch(call)
+            same = known is not None and call.damage() is None and call.outcome(digest) == known
+            if not same and (reason := call.refusal()) is not None:
+                return reason
+        return None
 
-    def _run(self, call: LeanCall) -> str | None:
+    def _launch(self, call: LeanCall) -> None:
         call.launch()
         self._runner.wait()
+
+    def _run(self, call: LeanCall) -> str | None:
+        self._launch(call)
         return call.refusal()

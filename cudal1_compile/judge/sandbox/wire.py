@@ -52,8 +52,15 @@ def clear_request() -> Message:
 
 
 def judge_request(
-    program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, suite: str = ""
+    program: Program,
+    candidate: Candidate,
+    binary: Binary,
+    seed: int,
+    timed: bool,
+    suite: str = "",
+    repeats: int = 1,
 ) -> Message:
+    """repeats: further runs of one case."""
     return {
         "op": "judge",
         "program": print_program(program),
@@ -61,6 +68,7 @@ def judge_request(
         "seed": seed,
         "timed": timed,
         "suite": suite,
+        "repeats": repeats,
     }
 
 
@@ -76,12 +84,16 @@ def quick_request(
     }
 
 
-def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Binary]], seed: int) -> Message:
+def finalists_request(
+    program: Program, entrants: Sequence[tuple[Candidate, Binary]], seed: int, is_right_smaller: bool = False
+) -> Message:
+    """is_right_smaller: of a large region, all entrants passed at smaller sizes."""
     return {
         "op": "finalists",
         "program": print_program(program),
         "entrants": [entrant_message(c, b) for c, b in entrants],
         "seed": seed,
+        "is_right_smaller": is_right_smaller,
     }
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from cudal1_compile.generate.bundled import check_model_dir, find_code_token, load_model, model_digest
+from cudal1_compile.generate.bundled import find_code_token
 from cudal1_compile.generate.factory import is_own
 from cudal1_compile.generate.fast_llama import Cooling
+from cudal1_compile.generate.model_files import check_ids, check_model_dir, model_digest
 from cudal1_compile.generate.tokens import Codec
 from cudal1_compile.generate.transformers_local import load_checkpoint
 from cudal1_trainer.model.language import Language, load_language
@@ -71,7 +72,8 @@ def load_base(directory: Path, lora: int = 0) -> Base:
     """On the CPU. Raises ModelMissing or GeneratorError; ValueError where `lora` is asked for without peft."""
     digest, language = model_digest(check_model_dir(directory)), load_language(directory)
     if is_own(directory):
-        lm = load_model(directory, len(language.tokenizer)).float()
+        lm, tokenizer = load_checkpoint(directory, "cpu", "float32")
+        check_ids(directory, len(tokenizer), lm.config.vocab_size)
         lm.set_attn_implementation(CAUSAL)
         return Base(lm, language, digest)
     lm, _ = load_checkpoint(directory, "cpu", "auto" if lora else "float32")

@@ -108,7 +108,9 @@ class Sampler:
     ) -> list[list[int]]:
         """One reply a prompt; equal prompts share their prefix."""
         assert self._fast is not None, "synchronise comes first"
-        return self._fast.sample(prompts, max_new, temperature, seed)
+        replies = self._fast.sample(prompts, max_new, temperature, seed)
+        self._fast.graph = None  # a training step may need its memory
+        return replies
 
 
 def checksum_of_weights(weights: LlamaWeights) -> Tensor:

@@ -35,7 +35,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import GenerationConfig
 
-from cudal1_compile.generate.bundled import check_model_dir, model_digest
+from cudal1_compile.generate.model_files import check_model_dir, model_digest
 from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
 from cudal1_trainer.model.base import Base
 from cudal1_trainer.model.sampler import WeightsDiffer

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from cudal1_compile.generate.bundled import check_model_dir
+from cudal1_compile.generate.model_files import check_model_dir
 from cudal1_trainer.data.practice import probe_tasks
 from cudal1_trainer.model.base import load_base
 from cudal1_trainer.recipe import Recipe
