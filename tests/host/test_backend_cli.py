@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
+from cudal1_compile.inductor.graph_plan import PlannedRegion, SeenRegion
 from cudal1_compile.pipeline import explanation, process_state
 
 pytestmark = pytest.mark.host
@@ -185,6 +187,33 @@ def test_what_the_users_code_raises_is_shown_as_theirs(
     err = capsys.readouterr().err
     assert theirs in err and f"cudal1 explain: {'the module ' if 'broken' in name else ''}{says}" in err
     assert str(Path(cli.__file__).parent.parent) not in err, "no frame of ours"
+
+
+@pytest.mark.parametrize(
+    ("reads_copies", "expected"),
+    [(True, [(["f"], pytest.approx(60.0)), (["f", "b"], 100.0)]), (False, [(["f", "b"], 100.0)])],
+)
+def test_warm_writes_last_what_kernels_of_the_forward_may_change(
+    reads_copies: bool, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def region(name: str, phase: Any) -> PlannedRegion:
+        seen = SeenRegion(name, " = dot", 3, 1, phase, False, True, 1.0, reads_copies and phase == "backward")
+        return PlannedRegion(seen, "untuned", "")
+
+    asked: list[tuple[list[str], float]] = []
+
+    def synthesize(regions: list[PlannedRegion], limit_s: float) -> list[PlannedRegion]:
+        asked.append(([r.fingerprint for r in regions], limit_s))
+        return regions
+
+    loaded = SimpleNamespace(target=lambda wanted: "host", explain=lambda *given: SimpleNamespace(graphs=()))
+    monkeypatch.setattr(warm, "load_workload", lambda name: loaded)
+    monkeypatch.setattr(warm, "distinct_regions", lambda found: [region("f", "forward"), region("b", "backward")])
+    monkeypatch.setattr(warm, "Planner", lambda *given: SimpleNamespace(synthesize=synthesize))
+    monkeypatch.setattr(warm, "compile_and_run", lambda *given: None)
+    monkeypatch.setattr(warm, "report", lambda *given: None)
+    warm.warm("module:name", budget_s=100.0, products=True)
+    assert asked == expected
 
 
 def test_warm_without_a_generator_fails(
