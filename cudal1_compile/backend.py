@@ -85,6 +85,7 @@ def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options, device: torch.device
 ) -> Callable[..., Any]:
+    _begin_ahead(settings, device)
     # imported here: these need Inductor's private classes, which hook.py has tested by now
     from cudal1_compile.inductor.aten import is_packaged
     from cudal1_compile.pipeline.background import Background
@@ -102,6 +103,16 @@ def _compile(
     except Exception as error:
         pipeline.note_fault(plan, f"the graph, because of {describe(error)}")
         raise
+
+
+def _begin_ahead(settings: Options, device: torch.device) -> None:
+    """Lets the judge's processes import while this one imports Inductor: where no plan can be stored yet."""
+    from cudal1_compile.dispatch.kernel_cache import has_store
+    from cudal1_compile.judge.sandbox import fork_server
+
+    writes = settings.on_miss == "synthesize" and settings.budget_s > 0 and device.type == "cuda"
+    if writes and not has_store(settings.cache_dir):
+        fork_server.prepare()
 
 
 def _reset() -> None:

@@ -8,10 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from cudal1_cache import Store, new_trust, user_trust
+from cudal1_cache.schema import FILE_NAME, OLDER_NAME
 from cudal1_compile.config import cache_dir, key_file, trusted_keys
 from cudal1_compile.kernel.text import normalised_digest
 
 SIGNING_KEY = "signing-key"  # beside the key file: the private key of `cudal1 cache sign`
+
+
+def has_store(directory: Path | None = None) -> bool:
+    """Whether a process has opened the kernel cache there before."""
+    place = directory or cache_dir()
+    return any((place / name).exists() for name in (FILE_NAME, OLDER_NAME))
 
 
 def open_store(directory: Path | None = None) -> Store:

@@ -32,7 +32,7 @@ from cudal1_compile.generate.model_files import (
     model_digest,
     read_checkpoint,
 )
-from cudal1_compile.generate.on_demand import SamplerOnDemand
+from cudal1_compile.generate.on_demand import SamplerOnDemand, stream_of
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.tokens import Codec, load_codec
 
@@ -79,7 +79,7 @@ class BundledGenerator:
     def _load(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> FastLlama:
         token = self._code_token
         cooling = Cooling(token, self.config.code_temperature) if token is not None else None
-        stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        stream = stream_of(device)
         with torch.cuda.stream(stream):
             weights = arrange(checkpoint.settings, checkpoint.tensors, device, dtype)
             return FastLlama(weights, cooling=cooling, stream=stream)

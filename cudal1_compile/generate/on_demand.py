@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -75,6 +76,12 @@ class SamplerOnDemand:
     def _drop(self) -> None:
         self._found = None
         give_back(self._device)
+
+
+@cache
+def stream_of(device: torch.device) -> torch.cuda.Stream | None:
+    """One for all samplers of a GPU: each stream that multiplies brings a workspace, which stays."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 def give_back(device: torch.device) -> None:

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
-REGIONS_A_SECOND = 3.0  # that the judge decides on a GPU, baselines included
+REGIONS_A_SECOND = 1.5  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
 AT_FIRST = 16  # regions, whose replies take as long as a worker's start
 MANY = 96  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x

@@ -49,6 +49,22 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+BLOCKS = """
+import os
+import sys
+import time
+
+class Finder:
+    own = os.getpid()
+
+    def find_spec(self, name, path, target=None):
+        while name == {name!r} and os.getpid() == self.own and not os.path.exists({file!r}):
+            time.sleep(0.01)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
 @pytest.fixture
 def without_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that this one starts import no Inductor, 3 s each, where none is needed."""
@@ -273,6 +289,28 @@ def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeyp
     finally:
         worker.kill()
         own.close()
+
+
+def test_workers_of_a_device_do_not_wait_for_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = tmp_path / "go on"
+    (tmp_path / "sitecustomize.py").write_text(BLOCKS.format(name=INDUCTOR[0], file=str(go_on)))
+    monkeypatch.syspath_prepend(tmp_path)
+    own, files = ForkServer(), LockFiles()
+    urgent = [Worker(fork_server=own, compiled=tmp_path, lock_files=files) for _ in range(2)]
+    other = Worker(fork_server=own, compiled=tmp_path)
+    late = Worker(fork_server=own, compiled=tmp_path, lock_files=files)
+    try:
+        for i, worker in enumerate(urgent):
+            suite(worker, tmp_path, i)
+        assert other._process._pid is late._process._pid is None  # type: ignore[union-attr]
+        go_on.touch()
+        suite(other, tmp_path, 2)
+        suite(late, tmp_path, 3)
+    finally:
+        for worker in (*urgent, other, late):
+            worker.kill()
+        own.close()
+        files.close()
 
 
 def test_nobody_waits_for_a_server_that_still_imports(tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from cudal1_compile import backend
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import ModelMissing
+from cudal1_compile.judge.sandbox import fork_server
+from cudal1_compile.options import parse_options
 from cudal1_compile.pipeline import preparation, process_state
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
@@ -172,3 +177,29 @@ def test_a_model_that_is_missing_is_told_where_the_generator_is_awaited(
         for _ in range(2):
             with pytest.raises(ModelMissing, match="no model in there"):
                 preparing.generator()
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "has_store", "begins"),
+    [
+        ("cuda", {}, False, True),
+        ("cuda", {}, True, False),
+        ("cpu", {"target": "host"}, False, False),
+        ("cuda", {"on_miss": "fallback"}, False, False),
+        ("cuda", {"budget_s": 0.0}, False, False),
+    ],
+)
+def test_processes_import_ahead_where_nothing_can_be_stored(
+    device: str,
+    options: dict[str, Any],
+    has_store: bool,
+    begins: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(fork_server, "prepare", lambda: begun.append(True))
+    if has_store:
+        open_store(tmp_path).close()
+    backend._begin_ahead(parse_options(None, options | {"cache_dir": tmp_path}), torch.device(device))
+    assert bool(begun) == begins

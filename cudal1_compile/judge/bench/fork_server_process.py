@@ -33,6 +33,7 @@ NEEDED = "needed"
 MESSAGE_BYTES = 1 << 18
 DESCRIPTORS = 16  # of a message
 POLL_S = 2e-3  # between two looks at what is to be reaped
+FIRST_S, NEXT_S = 2.0, 0.5  # for a judge that is being made
 
 
 def main() -> None:
@@ -44,8 +45,10 @@ def main() -> None:
         return  # workers import by themselves
     server = socket.socket(fileno=int(descriptor))
     if not few:
-        _fork_first(server)
-        worker.import_all(worker.INDUCTOR)
+        _fork_urgent(server, FIRST_S)
+        for name in worker.INDUCTOR:
+            worker.import_all([name])
+            _fork_urgent(server)
         if _has_asked_cuda():
             os.execv(
                 sys.executable,
@@ -69,12 +72,19 @@ def main() -> None:
             os.close(reaped.pop(pid))
 
 
-def _fork_first(server: socket.socket) -> None:
-    """The first worker does without Inductor for a while: nobody waits for the rest of the imports."""
-    if wait([server], 0.0):
+def _fork_urgent(server: socket.socket, first_s: float = 0.0) -> None:
+    """Workers that share a device do without Inductor for a while: nobody waits for the rest of the imports.
+
+    first_s: seconds for the first one. What is not urgent stays where it is, and all that comes behind it.
+    """
+    limit_s = first_s
+    while wait([server], limit_s):
+        message = server.recv(MESSAGE_BYTES, socket.MSG_PEEK)
+        if not message or not json.loads(message).get("inherited"):
+            return
         message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
-        if message:
-            _fork(json.loads(message), descriptors, (server.fileno(),))
+        _fork(json.loads(message), descriptors, (server.fileno(),))
+        limit_s = min(first_s, NEXT_S)
 
 
 def _has_asked_cuda() -> bool:

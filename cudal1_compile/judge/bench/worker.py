@@ -25,6 +25,7 @@ from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over
 
 NEEDED = ("cudal1_compile.judge.checks.case_suite_file", "cudal1_compile.judge.bench.session")
 INDUCTOR = (
+    *("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.lowering"),  # half a second each
     "torch._inductor.compile_fx",
     "cudal1_compile.judge.timing.ahead",
     *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),
