@@ -5,7 +5,7 @@
     -> a verdict is stored when it comes; Inductor's baselines of the first regions are asked for before, those of
        the others with their first verdict
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
-       one, as long as one may win
+       one, as long as one may win; what would win under 2% once all regions are timed
 
 All that the judge can do side by side goes on side by side: builds, candidates of several regions, examinations of
 others. This thread alone touches the tasks and the store. A candidate that the judge does not come to holds up its
@@ -29,7 +29,7 @@ from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Examining, Judging, Progress
-from cudal1_compile.synthesis.task import RegionTask
+from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,9 @@ class EvaluationScheduler:
         exam_s = LEAN_EXAM_S if is_lean(task.program) else EXAM_S
         is_late = left_s < min(exam_s, LATE_SHARE * self._timer.budget.seconds * exam_s / EXAM_S)
         attempt = task.to_examine() if task.is_ours and not is_late else None
-        if attempt is not None and attempt.code_digest not in region.examined:
+        if attempt is None or ((attempt.speedup or 0.0) < IMPROVES and any(r.candidates for r in self._regions)):
+            return  # what wins next to nothing comes after the others' times
+        if attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)
             self._progress(Examining(region.place, len(self._places), task.best, left_s))
             region.exam = self._judge.submit_exam(task.program, attempt.code), attempt

@@ -23,6 +23,7 @@ from cudal1_compile.synthesis import (
     synthesize_all,
 )
 from cudal1_compile.synthesis.progress import Asking, Event, Examining
+from cudal1_compile.synthesis.task import IMPROVES
 from cudal1_fx_passes.program.canonical import fingerprint
 
 
@@ -80,7 +81,7 @@ def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch:
 
 def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
     run = Run(clock, 40, Budget(seconds=12))
-    measured = [e.region for e in run.events if isinstance(e, Examining)]
+    measured = [e.region for e in run.events if isinstance(e, Examining) and (e.best or 0.0) >= IMPROVES]
     assert measured == sorted(measured) and measured
     judged = {o.fingerprint for o in run.outcomes if o.judged}
     assert judged == {fingerprint(p) for p in run.programs[: len(judged)]}
@@ -200,3 +201,16 @@ def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Cl
     assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(20))
     assert asked[0][0] >= 20 and asked[0][1] == 1, "their times come before the others' proposals"
     assert all(o.judged for o in outcomes)
+
+
+def test_what_hardly_wins_is_examined_once_all_regions_are_timed() -> None:
+    """On a Llama stack four examinations of 0.99x to 1.01x had a third of the judge."""
+    names = {"64": "good_101", "32": "good_130", "16": "good_60"}
+
+    def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
+        return [[reply(names[p.split("d0=")[1].split()[0]])] for p in prompts]
+
+    judge, budget = ScriptedJudge(), Budget(seconds=60, rounds=1, samples_per_round=1)
+    programs = [program(64), program(32), program(16)]
+    synthesize_all(programs, ScriptedGenerator(script), judge, Store.memory(), budget)  # type: ignore[arg-type]
+    assert judge.examined == ["good_130", "good_101"]
