@@ -52,3 +52,29 @@ def test_nothing_to_shorten_is_no_region() -> None:
 def test_a_number_where_a_size_belongs_is_seen(size: str, names: bool) -> None:
     region = program("d0=70001 d1=8192", ROWS)
     assert names_sizes(region, parse_candidate(CODE.format(size=size), region)) is names
+
+
+CONVOLUTION = (
+    "in0 f32[d0,d4,d5]\nin1 f32[d1,d4,k0]\nt0 f32[d0,d1,d2] = dot(in0[d5=d2+k0-1], in1) over d4,k0\n"
+    "out0 f32[d0,d1,d2] = t0\n"
+)
+BATCHED = (
+    "in0 f32[d0,d1,d3]\nin1 f32[d0,d2,d3]\nt0 f32[d0,d1,d2] = dot(in0, in1) over d3\nout0 f32[d0,d1,d2] = t0\n"
+)
+SUMMED = "in0 f32[d0,d1]\nin1 f32[d0,d2]\nt0 f32[d1,d2] = dot(in0, in1) over d0\nout0 f32[d1,d2] = t0\n"
+
+
+@pytest.mark.parametrize(
+    ("dims", "body", "batch"),
+    [
+        ("d0=190 d1=128 d2=4096 d4=64 d5=4096 k0=3", CONVOLUTION, 6),
+        ("d0=64 d1=200 d2=300 d3=128", BATCHED, 4),
+        ("d0=3 d1=2000 d2=300 d3=128", BATCHED, 3),
+        ("d0=100 d1=5000 d2=300", SUMMED, 100),
+    ],
+)
+def test_of_a_products_batch_a_few_images_are_left(dims: str, body: str, batch: int) -> None:
+    found = reduced(program(dims, body))
+    before = program(dims, body)
+    assert found is not None and found.axes[0].size == batch
+    assert all(a == b or b.size > 512 for a, b in zip(found.axes[1:], before.axes[1:], strict=True))

@@ -15,6 +15,7 @@ from cudal1_compile.judge.inputs.sizes import body_of
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_fx_passes.program.ir import Axis, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.products import match_convolution
 
 OUTER, PRODUCT, INNER = (
     32,
@@ -22,16 +23,19 @@ OUTER, PRODUCT, INNER = (
     1024,
 )  # what is kept of an axis: blocks of rows, tiles of products, blocks of threads
 BATCH = 64  # a shorter outer axis is left with two or three
+IMAGES = 4  # of a product's batch, with what is left by as many: tiles run over the ends of images, and end alike
 _WHOLE = re.compile(r"(?<![\w.])\d{2,10}(?=[uUlL]*\b(?!['.]))")
 
 
 def reduced(program: Program) -> Program | None:
     """None where no axis can be shorter."""
-    fixed, inner, products = _fixed(program), _inner(program), _of_products(program)
+    fixed, inner, products, batches = _fixed(program), _inner(program), _of_products(program), _batches(program)
 
     def shorter(axis: Axis) -> Axis:
         if axis.name in fixed or axis.symbolic:
             return axis
+        if axis.name in batches:
+            return replace(axis, size=min(axis.size, IMAGES + axis.size % IMAGES))
         keeps = INNER if axis.name in inner else PRODUCT if axis.name in products else OUTER
         if keeps == OUTER and 3 < axis.size <= BATCH:
             return replace(axis, size=2 + axis.size % 2)
@@ -66,6 +70,21 @@ def _inner(program: Program) -> set[str]:
     """The last axis of an input or an output, along which threads lie."""
     several = [*(i.axes for i in program.inputs), *(o.axes for o in program.outputs)]
     return {axes[-1] for axes in several if axes}
+
+
+def _batches(program: Program) -> set[str]:
+    """Of each product, which sums no others; axes that any product uses otherwise are none."""
+    found: set[str] = set()
+    others: set[str] = set()
+    for op in (op for op in program.ops if OPS[op.fn].kind is Kind.DOT):
+        if (convolution := match_convolution(program, op)) is not None:
+            own = set(convolution.batch)
+        else:
+            several = [set(program.value_axes[x.name]) for x in op.operands if isinstance(x, Ref)]
+            own = set.intersection(set(op.axes), *several)
+        found |= own - set(op.over)
+        others |= {*op.axes, *op.over} - own
+    return found - others
 
 
 def _of_products(program: Program) -> set[str]:
