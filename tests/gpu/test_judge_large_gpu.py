@@ -11,7 +11,7 @@ from benchmarks.redteam.attack import Attack
 from benchmarks.redteam.attacks_large import LARGE, PLAIN
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench.lean_session import Entrant
-from cudal1_compile.judge.bench.session import open_session
+from cudal1_compile.judge.bench.session import DeviceSession, open_session
 from cudal1_compile.judge.checks.lean import LEAN_BYTES
 from cudal1_compile.judge.inputs.sizes import tensor_bytes
 from cudal1_compile.judge.judge import Judge
@@ -50,6 +50,20 @@ def test_an_examination_takes_the_regions_own_tensors_and_little_more() -> None:
     before = torch.cuda.memory_allocated()
     assert isinstance(session.judge(program, entrant, seed=3, timed=False), Accepted)
     assert torch.cuda.max_memory_allocated() - before < tensor_bytes(program) + LEAN_BYTES
+
+
+@pytest.fixture(scope="module")
+def session() -> DeviceSession:
+    return open_session(0, Limits(inductor=False))
+
+
+@pytest.mark.parametrize("attack", LARGE, ids=lambda a: a.name)
+def test_what_was_right_smaller_and_is_wrong_here_is_refused(session: DeviceSession, attack: Attack) -> None:
+    program = region(attack.region)
+    candidate = parse_candidate(attack.code, program)
+    entrant = Entrant(candidate, build(program, candidate, detect_target(torch.device("cuda"))))
+    (verdict,) = session.finalists(program, [entrant], seed=5, is_right_smaller=True)
+    assert isinstance(verdict, Rejected) and verdict.stage == "verify", verdict
 
 
 @pytest.mark.parametrize("attack", LARGE, ids=lambda a: a.name)
