@@ -313,6 +313,20 @@ def test_a_known_good_kernel_does_not_wait_for_a_worker_that_is_busy(monkeypatch
     bench.close()
 
 
+def test_where_memory_is_short_the_model_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the worker holds is given up; where that is not enough nothing is asked of it."""
+    script = Script([reply(timed(1.3)), {}, reply(timed(1.2)), {}])
+    bench = make_bench(monkeypatch, [script, Script([])])
+    pressed = iter([False, True, False, True, True])
+    monkeypatch.setattr(pool.WorkerPool, "is_pressed", property(lambda _: next(pressed)))
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    found = [bench.submit_quick([(program, candidate)], 1)[0].result(30.0) for _ in range(3)]
+    assert found == [timed(1.3), timed(1.2), Deferred(pool.PRESSED)]
+    assert script.asked == ["start", "quick", "clear", "quick", "clear"]
+    bench.close()
+
+
 def test_a_worker_that_cannot_start_ahead_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(monkeypatch, [Script([]) for _ in range(3)])
     monkeypatch.setattr(pool.Slot, "start", lambda slot: _raise(WorkerLost("no device")))

@@ -21,9 +21,9 @@ from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 
-COMPILERS = 8  # Inductor takes some 6 s of a core for a region
+COMPILERS = 12  # Inductor takes some 6 s of a core for a region
 SUITE_MAKERS = 4
-CORES_A_PROCESS = 2
+CORES_SHARE = 0.75  # of them: builds are short, and workers wait
 LIMIT_S = 60.0  # of one region
 PATIENCE_S = 2.0  # with Inductor's compile: builds have the cores first, and the worker's own takes no longer
 
@@ -34,7 +34,7 @@ class Prefetch:
     def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
         """processes: at most; fewer where there are few cores."""
         self._spawn = spawn
-        count = max(1, min(processes, usable_cores() // CORES_A_PROCESS))
+        count = max(1, min(processes, int(CORES_SHARE * usable_cores())))
         self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
         self._idle: SimpleQueue[int] = SimpleQueue()
         for slot in range(count):

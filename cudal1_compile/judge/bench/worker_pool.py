@@ -19,15 +19,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
+
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles, let_go
 from cudal1_compile.judge.sandbox.process import DeviceTaken, Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.runtime.target import free_memory
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
+
+PRESSED_BYTES = 512 << 20
+PRESSED = "the device's memory is short, and the model comes first"
 
 Following = Callable[[], wire.Message | None]  # what is asked next, if it is known by then
 
@@ -103,6 +109,11 @@ class WorkerPool:
                 yield
         finally:
             let_go(descriptors)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether this process, the user's, can hardly allocate on the device any more."""
+        return torch.cuda.is_initialized() and free_memory(torch.device("cuda", self.index)) < PRESSED_BYTES
 
     def let_write(self) -> None:
         """From now on workers may change files."""
@@ -181,6 +192,8 @@ class Slot:
     def ask(self, request: wire.Message, limit_s: float, following: Following | None = None) -> SlotAnswer:
         """A worker lost on the way is the candidate's doing, if the next one is fit. `following`: asked next."""
         count = len(request.get("entrants", (None,)))  # verdicts of a reply
+        if self._must_give_way():
+            return SlotAnswer([Deferred(PRESSED)] * count)
         try:
             worker = self.start()
         except WorkerLost as lost:
@@ -206,6 +219,13 @@ class Slot:
         self._worker_pool.add("worker", time.monotonic() - begin)
         self._count(reply)
         return self._read(reply, count)
+
+    def _must_give_way(self) -> bool:
+        """Whether memory is short even without what its worker holds; that is given up."""
+        if not self._worker_pool.is_pressed:
+            return False
+        self.clear()
+        return self._worker_pool.is_pressed
 
     def why_not(self) -> str | None:
         """Why its worker does not accept a known-good kernel; None where it does. It has nothing else in hand."""
