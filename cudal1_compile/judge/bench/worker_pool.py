@@ -113,7 +113,8 @@ class WorkerPool:
     @property
     def is_pressed(self) -> bool:
         """Whether this process, the user's, can hardly allocate on the device any more."""
-        return torch.cuda.is_initialized() and free_memory(torch.device("cuda", self.index)) < PRESSED_BYTES
+        has_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return has_device and free_memory(torch.device("cuda", self.index)) < PRESSED_BYTES
 
     def let_write(self) -> None:
         """From now on workers may change files."""
