@@ -39,7 +39,7 @@ AT_ONCE = 32  # regions whose Inductor baselines come before candidates: compile
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 LEAN_EXAM_S = 6.0  # of a region too large for copies
-END_S = 1.5  # that what the judge has in hand may take beyond the time
+END_S = 0.8  # that what the judge has in hand may take beyond the time
 FIRST_SHARE = 0.2  # of the time, for aten's baselines before anything is proposed
 
 Asked = list[tuple[Future[Verdict], Attempt]]
