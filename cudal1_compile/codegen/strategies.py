@@ -58,6 +58,19 @@ def variants(program: Program) -> list[Schedule]:
     return found
 
 
+def is_legal(program: Program, schedule: Schedule) -> bool:
+    """Whether it says how each stage of the program is laid out, in a way that can be written."""
+    plan = cut_stages(program, flat=schedule.flat)
+    if plan is None:
+        return False
+    if schedule.strategy == "fused":
+        return len(schedule.stages) == 1 and schedule.stages[0] in fused.schedules(plan)
+    if len(schedule.stages) != len(plan.stages):
+        return False
+    pairs = zip(schedule.stages, plan.stages, strict=True)
+    return all(s in stage_schedules(stage) for s, stage in pairs) or schedule in variants(program)
+
+
 def write_code(program: Program, schedule: Schedule) -> str:
     """The code block of one variant."""
     plan = cut_stages(program, flat=schedule.flat)

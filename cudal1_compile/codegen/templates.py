@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.codegen.strategies import STRATEGIES, stages_of, variants, write_code
-from cudal1_compile.codegen.words import write_analysis, write_design
+from cudal1_compile.codegen.strategies import STRATEGIES, is_legal, stages_of, variants, write_code
+from cudal1_compile.codegen.words import read_design, write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
@@ -34,6 +34,12 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
         return None
     design = write_design(schedule, stages_of(program, schedule), code)
     return Reply(write_analysis(program, exemplars), design, code)
+
+
+def lower_design(program: Program, design: str) -> Reply | None:
+    """The reply that a design leads to; None where it is not whole, or cannot be written."""
+    schedule = read_design(design)
+    return write_reply(program, schedule) if schedule is not None and is_legal(program, schedule) else None
 
 
 def draw_reply(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:

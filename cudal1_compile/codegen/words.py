@@ -15,7 +15,7 @@ from cudal1_compile.codegen.products.sides import Sides
 from cudal1_compile.codegen.reductions.grouped import group_order, reduced_order
 from cudal1_compile.codegen.reductions.grouped_schedules import is_row_like
 from cudal1_compile.codegen.stages.pointwise import is_flat, vector_axis
-from cudal1_compile.codegen.stages.schedule import Schedule
+from cudal1_compile.codegen.stages.schedule import Schedule, read_stage
 from cudal1_compile.codegen.stages.space import is_unit_stride
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_compile.kernel.candidate import Exemplar
@@ -50,6 +50,16 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
         lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
         kernels, bodies = kernels[last:], bodies[last:]
     return "\n".join(lines)
+
+
+def read_design(text: str) -> Schedule | None:
+    """The schedule that a design's lines name, as far as they go; None where one of them is none."""
+    first, *lines = text.strip().splitlines() or [""]
+    named = re.fullmatch(r"(\w+)( flat)?\.", first)
+    stages = [read_stage(line.partition(": ")[2].strip()) for line in lines if line.startswith("stage ")]
+    if named is None or not stages or None in stages:
+        return None
+    return Schedule(named[1], tuple(s for s in stages if s is not None), named[2] is not None)
 
 
 def _along(stage: Stage) -> str:

@@ -108,10 +108,12 @@ class FastLlama:
         seed: int = 0,
         deadline: float | None = None,
         begun: Sequence[Sequence[int]] | None = None,
+        stop: int | None = None,
     ) -> list[Sample]:
         """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy.
 
         `begun`: the tokens that each reply begins with, fewer than `max_new`; they are part of what comes back.
+        `stop`: a token that ends a reply as its end token does.
         """
         warm = [temperature] * len(prompts) if isinstance(temperature, int | float) else list(temperature)
         begun = [()] * len(prompts) if begun is None else begun
@@ -120,7 +122,8 @@ class FastLlama:
         generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
         with self._on_stream():
-            self._sample_batches(prompts, max_new, warm, generator, deadline, begun, results)
+            ends = (*self.weights.eos_ids, *(() if stop is None else (stop,)))
+            self._sample_batches(prompts, max_new, warm, generator, deadline, begun, ends, results)
         return results
 
     @contextmanager
@@ -146,6 +149,7 @@ class FastLlama:
         generator: torch.Generator,
         deadline: float | None,
         begun: Sequence[Sequence[int]],
+        ends: Sequence[int],
         results: list[Sample],
     ) -> None:
         for batch in _split_batches(prompts, self.max_rows):
@@ -153,7 +157,8 @@ class FastLlama:
                 break
             asked, first = [prompts[i] for i in batch], [begun[i] for i in batch]
             with nullcontext() if self.use_graphs else at_most(max(1, len(batch) // ROWS_A_THREAD)):
-                found = _Run(self, asked, max_new, [warm[i] for i in batch], generator, deadline, first).finish()
+                some = [warm[i] for i in batch]
+                found = _Run(self, asked, max_new, some, generator, deadline, first, ends).finish()
             for i, sample in zip(batch, found, strict=True):
                 results[i] = sample
 
@@ -194,13 +199,15 @@ class _Run:
         generator: torch.Generator,
         deadline: float | None,
         begun: list[Sequence[int]],
+        ends: Sequence[int],
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
         self.owner, self.cooling = owner, owner.cooling
         self.max_new, self.deadline, self.generator, self.begun = max_new, deadline, generator, begun
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
-        self.eos = torch.tensor(self.weights.eos_ids, dtype=torch.long, device=self.weights.device)
+        self.ends = frozenset(ends)
+        self.eos = torch.tensor(tuple(ends), dtype=torch.long, device=self.weights.device)
         self.rows = self._prefill(prompts, temperatures)
 
     def finish(self) -> list[Sample]:
@@ -357,11 +364,10 @@ class _Run:
             r.temperature_R = torch.where(r.token_R == self.cooling.token, cooler_R, r.temperature_R)
 
     def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
-        eos = set(self.weights.eos_ids)
         for place, new in zip(flat, tokens, strict=True):
             if place == DEAD or self.ended[place]:
                 continue
-            end = next((i for i, t in enumerate(new) if t in eos), None)
+            end = next((i for i, t in enumerate(new) if t in self.ends), None)
             self.ids[place] += new if end is None else new[: end + 1]
             self.ended[place] = end is not None
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cudal1_compile.codegen.repair.plan import other_stage, repair_plan
 from cudal1_compile.codegen.stages.schedule import parse_schedule
-from cudal1_compile.codegen.templates import TEMPLATES, draw_reply, variants, write_analysis, write_reply
+from cudal1_compile.codegen.templates import (
+    TEMPLATES,
+    draw_reply,
+    lower_design,
+    variants,
+    write_analysis,
+    write_reply,
+)
+from cudal1_compile.codegen.words import read_design
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate, parse_reply, print_reply
 from cudal1_compile.runtime import nvrtc
@@ -39,6 +48,14 @@ out0 f32[d0,d1] = t3
 """
 
 
+ROWS = """region v1
+dims d0=8192 d1=1024
+in0 f32[d0,d1]
+t0 f32[d0] = mean(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+out0 f32[d0,d1] = t1
+"""
+
 BACKWARD = """region v1
 dims d0=4096 d1=512
 in0 f32[d0,d1]
@@ -53,6 +70,35 @@ t5 f32[d1] = sum(t4) over d0
 out0 f32[d0,d1] = t4
 out1 f32[d1] = t5
 """
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_design_says_all_that_its_code_takes(family: str) -> None:
+    for seed in range(3):
+        program = draw(seed, family)
+        for schedule in variants(program)[:6]:
+            reply = write_reply(program, schedule)
+            if reply is not None:
+                assert read_design(reply.design) == schedule
+                assert lower_design(program, reply.design) == reply
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda design: design.replace("vector 4", "vector 3"),
+        lambda design: design.replace("stage 0", "stage 0 over d0=1: block, vector 4, block 256\nstage 1"),
+        lambda design: design.partition("\n")[0],
+        lambda design: design.replace("grouped.", "grouped by rows."),
+        lambda design: design + "\nstage 9: whatever",
+        lambda design: "",
+    ],
+)
+def test_what_is_no_whole_design_of_a_program_leads_to_no_code(change: Callable[[str], str]) -> None:
+    program = parse_program(ROWS)
+    reply = write_reply(program, variants(program)[0])
+    assert reply is not None and lower_design(program, reply.design) == reply
+    assert change(reply.design) != reply.design and lower_design(program, change(reply.design)) is None
 
 
 def draw(seed: int, family: str) -> Program:

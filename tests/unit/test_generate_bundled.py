@@ -13,6 +13,7 @@ from generate_models import make_checkpoint, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from cudal1_compile.codegen.templates import variants, write_reply
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
     OUTLINE,
@@ -28,6 +29,8 @@ from cudal1_compile.generate.fast_llama import Sample
 from cudal1_compile.generate.model_files import MODEL_DIR
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
+from cudal1_compile.kernel.candidate import parse_reply, print_reply
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 
 @pytest.fixture
@@ -104,8 +107,20 @@ def test_code_is_written_again_where_its_plan_does_not_hold(
     code = generator.codec.encode_reply("\nnew\n```\n")
     asked: list[tuple[list[str], list[float]]] = []
 
-    def sample(rows: list[list[int]], room: int, warm: list[float], *_: Any) -> list[Sample]:
+    def sample(
+        rows: list[list[int]],
+        room: int,
+        warm: list[float],
+        seed: int,
+        end: None,
+        begun: Any = (),
+        stop: int | None = None,
+    ) -> list[Sample]:
         assert max(map(len, rows)) + room == 256
+        if stop is not None:  # designs, up to their code
+            return [
+                Sample(ids[: ids.index(stop) + 1] if stop in ids else ids, True) for ids in (first, second, [7])
+            ]
         asked.append(([generator.codec.decode(ids) for ids in rows], warm))
         return [Sample(ids, True) for ids in ((first, second, [7]) if len(asked) == 1 else (code,))]
 
@@ -126,8 +141,16 @@ def test_replies_begin_with_different_designs_as_far_as_there_are(
     asked: list[tuple[list[str], list[float], list[list[int]]]] = []
 
     def sample(
-        rows: list[list[int]], room: int, warm: list[float], seed: int, end: None, begun: Any = ()
+        rows: list[list[int]],
+        room: int,
+        warm: list[float],
+        seed: int,
+        end: None,
+        begun: Any = (),
+        stop: int | None = None,
     ) -> list[Sample]:
+        if stop is not None:
+            return [Sample(list(ids), True) for ids in begun]
         asked.append(([generator.codec.decode(ids) for ids in rows], warm, begun))
         if len(asked) == 1:
             assert room == DESIGN_TOKENS
@@ -161,7 +184,40 @@ def test_one_reply_is_not_begun_by_another(directory: Path, monkeypatch: pytest.
     generator = open_generator(directory)
     monkeypatch.setattr(generator.sampler, "sample_until", lambda *a: calls.append(a) or [Sample([7], True)])
     generator.propose(["region v1"], 1, seed=0)
-    assert [call[-1] for call in calls] == [[[]]]
+    assert [call[5] for call in calls] == [[[]], [[7]]]
+
+
+ROWS = """region v1
+dims d0=8192 d1=1024
+in0 f32[d0,d1]
+t0 f32[d0] = mean(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+out0 f32[d0,d1] = t1
+"""
+
+
+def test_the_code_of_a_design_that_can_be_lowered_is_codegens(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Designs that no rule allows have no reply, where there are others; nothing is sampled behind them."""
+    generator = open_generator(directory, draws=2)
+    monkeypatch.setattr(generator, "codec", load_codec(str(MODEL_DIR / "tokenizer.json")))
+    generator._positions = 4096
+    program = parse_program(ROWS)
+    replies = [r for s in variants(program)[:3] if (r := write_reply(program, s)) is not None]
+    texts = [print_reply(r).partition(OUTLINE)[0] for r in replies]
+    wrong = texts[0].replace("block ", "block 3")
+    heads = [texts[0], texts[1], texts[1], wrong, wrong, wrong, texts[2], texts[0]]
+    calls: list[int] = []
+
+    def sample(rows: list[list[int]], *_: Any) -> list[Sample]:
+        calls.append(len(rows))
+        return [Sample(generator.codec.encode_reply(head + OUTLINE)[:-1], False) for head in heads]
+
+    monkeypatch.setattr(generator.sampler, "sample_until", sample)
+    [found] = generator.propose([f"facts\n{print_program(program)}"], 4, seed=0)
+    assert [parse_reply(text) for text in found] == [replies[0], replies[1], replies[2]]
+    assert calls == [8]
 
 
 def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:

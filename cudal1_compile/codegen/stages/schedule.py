@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_DESCRIBED = re.compile(
+    r"(\w+), vector (\d+), block (\d+)(?:, tile (\d+)x(\d+)x(\d+))?(, near|, registers)?(?:, splits (\d+))?"
+)
 _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
 
 
@@ -28,6 +31,16 @@ class StageSchedule:
         if self.splits > 1:
             words.append(f"splits {self.splits}")
         return ", ".join(words)
+
+
+def read_stage(words: str) -> StageSchedule | None:
+    """What `describe` gave; None for anything else."""
+    m = _DESCRIBED.fullmatch(words)
+    if m is None:
+        return None
+    tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
+    found = StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile)
+    return found if found.describe() == words else None
 
 
 @dataclass(frozen=True, slots=True)
