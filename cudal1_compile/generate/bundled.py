@@ -228,8 +228,8 @@ class BundledGenerator:
             some = heads[i * count : (i + 1) * count]
             greedy = some[:1] if self.config.greedy_first else []
             ranked = list(dict.fromkeys([*greedy, *(head for head, _ in Counter(some).most_common())]))
-            whole = [head for head in ranked if _lowered(prompt, head) is not None]
-            chosen = whole[:n] or islice(cycle(ranked), n)
+            whole = list(islice(filter(partial(_lowered, prompt), ranked), n))
+            chosen = whole or islice(cycle(ranked), n)
             found.append([self._beginning(head)[: room - 1] for head in chosen])
         return found
 
