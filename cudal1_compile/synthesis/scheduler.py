@@ -146,16 +146,16 @@ class EvaluationScheduler:
             region.baselines = self._judge.submit_baselines(region.task.program, inductor=True), True
 
     def _submit(self) -> None:
-        waiting = [(r, a) for r in self._regions if r.task.is_ours for a in r.task.to_judge()]
-        try:
-            futures = self._judge.submit_quick([(r.task.program, a.code) for r, a in waiting])
-        except (RuntimeError, OSError, ValueError) as error:
-            for region in self._regions:
+        """Region by region: the first one's are built while the others' texts are read."""
+        for region in (r for r in self._regions if r.task.is_ours):
+            waiting = region.task.to_judge()
+            try:
+                futures = self._judge.submit_quick([(region.task.program, a.code) for a in waiting])
+            except (RuntimeError, OSError, ValueError) as error:
                 self._failed(region, error)
-            return
-        for (region, attempt), future in zip(waiting, futures, strict=True):
-            region.candidates.append((future, attempt))
-        self._submitted = len(waiting)
+                continue
+            region.candidates += zip(futures, waiting, strict=True)
+            self._submitted += len(waiting)
         self._take(is_answer=False)  # refused texts
 
     def _open(self) -> list[Future[Verdict]]:
