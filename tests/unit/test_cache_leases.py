@@ -24,8 +24,8 @@ import os, sys, time
 from pathlib import Path
 from cudal1_cache.leases import Lease, Leases
 found = Leases(Path(sys.argv[1])).take("region", "gpu")
-if sys.argv[2:] == ["fork"] and (pid := os.fork()):
-    print(pid, flush=True)
+if sys.argv[2:] == ["fork"] and not os.fork():
+    print(os.getpid(), flush=True)  # by the fork: before it runs it has its copies
 elif not sys.argv[2:]:
     print(type(found).__name__, flush=True)
 time.sleep(60)
