@@ -6,7 +6,7 @@ or one slice is too large, chunks of several passes do (oracle/chunk_plan.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
@@ -23,22 +23,18 @@ CHUNK_BYTES = 1 << 30  # of a case that goes chunk by chunk, beside its tensors
 class Slices:
     """An axis along which everything is cut, and the elements of it in one slice.
 
-    shown: how many of them are looked at, from the first to the last one; None: all.
+    shown: which of them are looked at; None: all.
     """
 
     axis: str
     step: int
-    shown: int | None = None
+    shown: Sequence[int] | None = None
 
     def ranges(self, program: Program, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
         extent = sizes.get(self.axis, program.axis[self.axis].size)
         starts = range(0, extent, self.step)
-        last = len(starts) - 1
-        shown = (
-            range(len(starts)) if self.shown is None else {i * last // (self.shown - 1) for i in range(self.shown)}
-        )
-        for i in sorted(shown):
-            yield starts[i], min(extent, starts[i] + self.step)
+        for start in starts if self.shown is None else (starts[i] for i in self.shown):
+            yield start, min(extent, start + self.step)
 
 
 def cut_of(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:

@@ -11,6 +11,7 @@ part (division.py). LEAN_BYTES beside the region's tensors are enough for all of
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -71,16 +72,20 @@ def rough_case(program: Program, name: str, seed: int, device: torch.device) -> 
     """At the example's sizes, with the native reference of SHOWN slices, which it keeps."""
     case = _case(program, name, _image(program, device, _drawn(program, name, seed, device)), is_rough=True)
     if isinstance(case.cut, Slices):
-        return replace(case, cut=_shown(program, case.cut)).with_parts()
+        return replace(case, cut=_shown(program, case.cut, seed)).with_parts()
     is_small = sum(program.size(out.axes) for out in program.outputs) <= KEPT_ELEMENTS
     return case.with_parts() if case.cut is not None and is_small else case
 
 
-def _shown(program: Program, cut: Slices) -> Slices:
-    of_one = oracle_bytes(program, {}) // _size(program, cut.axis)
-    step = max(1, min(cut.step, SLICE_BYTES // SHOWN // max(1, of_one)))
-    shown = max(2, min(SHOWN, SLICE_BYTES // max(1, step * of_one)))
-    return replace(cut, step=step, shown=None if step * shown >= _size(program, cut.axis) else shown)
+def _shown(program: Program, cut: Slices, seed: int) -> Slices:
+    """The first slice, the last one and secret others: few and thin ones, as far as they can be thin."""
+    of_one, size = max(1, oracle_bytes(program, {}) // _size(program, cut.axis)), _size(program, cut.axis)
+    step = max(1, min(cut.step, SLICE_BYTES // SHOWN // of_one))
+    count, most = -(-size // step), max(2, min(SHOWN, SLICE_BYTES // (step * of_one)))
+    if count <= most:
+        return replace(cut, step=step)
+    between = random.Random(seed).sample(range(1, count - 1), most - 2)
+    return replace(cut, step=step, shown=sorted({0, *between, count - 1}))
 
 
 def lean_cases(
