@@ -204,7 +204,7 @@ def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Cl
 
 
 def test_what_hardly_wins_is_examined_once_all_regions_are_timed() -> None:
-    """On a Llama stack four examinations of 0.99x to 1.01x had a third of the judge."""
+    """On a Llama stack four examinations of 0.99x to 1.01x had over a quarter of the judge."""
     names = {"64": "good_101", "32": "good_130", "16": "good_60"}
 
     def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
