@@ -13,6 +13,13 @@ from cudal1_compile.generate.tokens import SPECIAL_TOKENS
 
 CHAT_TEMPLATE = "{% for m in messages %}<bos>{{ m['content'] }}<sep>{% endfor %}"
 PART_BYTES = 15 * 1024 * 1024
+ROWS = """region v1
+dims d0=8192 d1=1024
+in0 f32[d0,d1]
+t0 f32[d0] = mean(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+out0 f32[d0,d1] = t1
+"""
 TEXTS = ["region v1\ndims d0=32 d1=64\n", "## Code\n```cuda\n__global__ void f() {}\n```\n"] * 20
 
 

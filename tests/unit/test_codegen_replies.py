@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from generate_models import ROWS
 
 from cudal1_compile.codegen.repair.plan import other_stage, repair_plan
 from cudal1_compile.codegen.stages.schedule import parse_schedule
@@ -47,14 +48,6 @@ t3 f32[d0,d1] = mul(t2, in1)
 out0 f32[d0,d1] = t3
 """
 
-
-ROWS = """region v1
-dims d0=8192 d1=1024
-in0 f32[d0,d1]
-t0 f32[d0] = mean(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-out0 f32[d0,d1] = t1
-"""
 
 BACKWARD = """region v1
 dims d0=4096 d1=512

@@ -9,7 +9,7 @@ from typing import Any
 import generate_models
 import pytest
 import torch
-from generate_models import make_checkpoint, make_tokenizer
+from generate_models import ROWS, make_checkpoint, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
@@ -42,6 +42,19 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def open_generator(directory: Path, **changes: Any) -> BundledGenerator:
     return BundledGenerator(BundledConfig(directory, dtype=torch.float32, **changes))
+
+
+def as_asked(
+    rows: list[list[int]],
+    room: int,
+    warm: list[float],
+    seed: int,
+    end: None,
+    begun: Any = (),
+    stop: int | None = None,
+) -> tuple[list[list[int]], int, list[float], Any, int | None]:
+    """What a sampler's double looks at."""
+    return rows, room, warm, begun, stop
 
 
 def test_the_model_lies_in_small_parts_and_transformers_loads_the_directory(directory: Path) -> None:
@@ -107,15 +120,8 @@ def test_code_is_written_again_where_its_plan_does_not_hold(
     code = generator.codec.encode_reply("\nnew\n```\n")
     asked: list[tuple[list[str], list[float]]] = []
 
-    def sample(
-        rows: list[list[int]],
-        room: int,
-        warm: list[float],
-        seed: int,
-        end: None,
-        begun: Any = (),
-        stop: int | None = None,
-    ) -> list[Sample]:
+    def sample(*arguments: Any) -> list[Sample]:
+        rows, room, warm, begun, stop = as_asked(*arguments)
         assert max(map(len, rows)) + room == 256
         if stop is not None:  # designs, up to their code
             return [
@@ -140,15 +146,8 @@ def test_replies_begin_with_different_designs_as_far_as_there_are(
     drawn = {"region v1": [*"abbccc", "no outline", "a"], "dims d0": [*"zzyzzzzz"]}
     asked: list[tuple[list[str], list[float], list[list[int]]]] = []
 
-    def sample(
-        rows: list[list[int]],
-        room: int,
-        warm: list[float],
-        seed: int,
-        end: None,
-        begun: Any = (),
-        stop: int | None = None,
-    ) -> list[Sample]:
+    def sample(*arguments: Any) -> list[Sample]:
+        rows, room, warm, begun, stop = as_asked(*arguments)
         if stop is not None:
             return [Sample(list(ids), True) for ids in begun]
         asked.append(([generator.codec.decode(ids) for ids in rows], warm, begun))
@@ -185,15 +184,6 @@ def test_one_reply_is_not_begun_by_another(directory: Path, monkeypatch: pytest.
     monkeypatch.setattr(generator.sampler, "sample_until", lambda *a: calls.append(a) or [Sample([7], True)])
     generator.propose(["region v1"], 1, seed=0)
     assert [call[5] for call in calls] == [[[]], [[7]]]
-
-
-ROWS = """region v1
-dims d0=8192 d1=1024
-in0 f32[d0,d1]
-t0 f32[d0] = mean(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-out0 f32[d0,d1] = t1
-"""
 
 
 def test_the_code_of_a_design_that_can_be_lowered_is_codegens(

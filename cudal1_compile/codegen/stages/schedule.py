@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+# one group a field in either form, in one order
 _DESCRIBED = re.compile(
     r"(\w+), vector (\d+), block (\d+)(?:, tile (\d+)x(\d+)x(\d+))?(, near|, registers)?(?:, splits (\d+))?"
 )
@@ -36,11 +37,8 @@ class StageSchedule:
 def read_stage(words: str) -> StageSchedule | None:
     """What `describe` gave; None for anything else."""
     m = _DESCRIBED.fullmatch(words)
-    if m is None:
-        return None
-    tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
-    found = StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile)
-    return found if found.describe() == words else None
+    found = None if m is None else _stage_of(m)
+    return found if found is not None and found.describe() == words else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,13 @@ def parse_schedule(name: str) -> Schedule:
         m = _STAGE.fullmatch(part)
         if not m:
             raise ValueError(f"schedule {name!r}: {part!r} is not like block.4.256.r.s16")
-        tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
-        stages.append(StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile))
+        stages.append(_stage_of(m))
     return Schedule(strategy.removesuffix("!"), tuple(stages), strategy.endswith("!"))
+
+
+def _stage_of(m: re.Match[str]) -> StageSchedule:
+    tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
+    return StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile)
 
 
 def _print_stage(s: StageSchedule) -> str:

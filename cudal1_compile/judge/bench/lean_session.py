@@ -199,11 +199,11 @@ class LeanSession:
             found = trial.verify(cases if is_right_smaller else _doubted(program, cases, doubts), repeats)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
-        if doubts and set.intersection(*doubts):  # of few elements perhaps by bad luck
+        if _left_open(doubts):  # of few elements perhaps by bad luck
             again = lean_cases(program, entrant.candidate, derive_seed(seed, "again"), self._clock.device)
             for _ in _doubted(program, again, doubts):
                 """Without a launch."""
-        if doubts and (open_ := set.intersection(*doubts)):
+        if open_ := _left_open(doubts):
             return Rejected("task", min(open_, key=lambda i: i.stand_in).reason)
         label = numerics_of(program, entrant.candidate.code)
         return Accepted(Proof(self._target.key, label, found.errors, seed, None, None, self._versions))
@@ -318,6 +318,11 @@ def _doubted(program: Program, cases: Iterable[Case], doubts: list[set[Inadequac
         doubts.append(passing(program, [case]))
         yield case
         del case
+
+
+def _left_open(doubts: Sequence[set[Inadequacy]]) -> set[Inadequacy]:
+    """By each case that was asked."""
+    return set.intersection(*doubts) if doubts else set()
 
 
 def _with_timing(found: Accepted, timing: Timing | None) -> Accepted:
