@@ -235,9 +235,7 @@ class FinalsRunner:
         """Verdicts, and whether the worker was lost over them."""
         if not entrants:
             return {}, False
-        is_right_smaller = heat.right_smaller.issuperset(entrants)
-        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed, is_right_smaller)
-        answer = self.ask(slot, request, self._limits.finalists_s)
+        answer = self.ask(slot, _request(heat, entrants), self._limits.finalists_s)
         return dict(zip(entrants, answer.verdicts, strict=True)), answer.lost
 
     # a speedup that is hard to believe
@@ -262,9 +260,7 @@ class FinalsRunner:
         """None where it has seen the program, as by now it may have, or was lost or short."""
         if slot.knows(heat.program):
             return None
-        is_right_smaller = heat.right_smaller.issuperset(entrants)
-        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed, is_right_smaller)
-        found = slot.ask(request, self._limits.finalists_s)
+        found = slot.ask(_request(heat, entrants), self._limits.finalists_s)
         if found.again or found.lost:
             return None
         return dict(zip(entrants, found.verdicts, strict=True))
@@ -279,6 +275,11 @@ class FinalsRunner:
             slot.retire()
             slot.index = home
         return found
+
+
+def _request(heat: Heat, entrants: Entrants) -> wire.Message:
+    is_right_smaller = heat.right_smaller.issuperset(entrants)
+    return wire.finalists_request(heat.program, list(entrants.values()), heat.seed, is_right_smaller)
 
 
 def _conclude(heat: Heat, look: Callable[[], bool]) -> None:

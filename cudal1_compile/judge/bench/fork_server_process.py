@@ -79,11 +79,11 @@ def _fork_urgent(server: socket.socket, first_s: float = 0.0) -> None:
     """
     limit_s = first_s
     while wait([server], limit_s):
-        message = server.recv(MESSAGE_BYTES, socket.MSG_PEEK)
-        if not message or not json.loads(message).get("inherited"):
+        request = json.loads(server.recv(MESSAGE_BYTES, socket.MSG_PEEK) or b"{}")
+        if not request.get("inherited"):
             return
-        message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
-        _fork(json.loads(message), descriptors, (server.fileno(),))
+        _, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
+        _fork(request, descriptors, (server.fileno(),))
         limit_s = min(first_s, NEXT_S)
 
 
