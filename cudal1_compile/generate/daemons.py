@@ -47,7 +47,12 @@ def start_daemon(work: Callable[[], None], name: str) -> Daemon:
 
 def end_soon(thread: Daemon) -> None:
     """Raises SystemExit in it, which goes through every `except Exception`."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+    raise_in(thread, SystemExit)
+
+
+def raise_in(thread: Daemon, error: type[BaseException]) -> None:
+    """Once its call of what is not Python is over; nowhere where it has ended."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))
 
 
 def end_daemons() -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from cudal1_compile.generate.daemons import end_soon, start_daemon
+from cudal1_compile.generate.daemons import end_soon, start_daemon, wait_until
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
 
 log = logging.getLogger(__name__)
@@ -94,11 +94,11 @@ def propose_within(
     call = _Call(generator, list(prompts), n, seed, time.monotonic() + limit_s)
     thread = start_daemon(call.run, f"cudal1-{generator.name}")
     try:
-        thread.join(limit_s + (GRACE_S if isinstance(generator, EndsInTime) else 0.0))
+        has_ended = wait_until(thread.ended, call.deadline + GRACE_S * isinstance(generator, EndsInTime))
     except BaseException:  # an interrupt: what it would find nobody waits for
         end_soon(thread)
         raise
-    if thread.is_alive():
+    if not has_ended:
         raise GeneratorTimeout(f"generator {generator.name} gave no answer within {limit_s:.0f} s")
     if call.error is not None:
         raise _wrapped(generator, call.error) from call.error

@@ -1,11 +1,11 @@
 """Plan, then compile: one Dynamo graph from its stored or new plan to a callable.
 
-    stored plan | collect -> look up -> synthesize        which regions have kernels
+    stored plan | collect -> look up -> synthesize        which regions have kernels; on a GPU Inductor's variant
+                                                          is compiled meanwhile (beside.py)
     -> finish: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py), of
-               which Inductor's alone is compiled now; a graph that aten runs faster is not compiled (aten.py)
+               which Inductor's alone is compiled by then; a graph that aten runs faster is not compiled (aten.py)
 
-The first call waits for Inductor's own compile, and at most budget_s and MORE_S beside it: what tracing takes,
-synthesis has less.
+The first call takes at most budget_s and MORE_S beside Inductor's own compile, which itself collects as well.
 compile_fx runs on a fresh copy each time, because it owns and changes what it gets, and always with one pass at
 the hook, whose uuid is the digest of this graph's decisions.
 """
@@ -16,7 +16,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -67,6 +67,10 @@ MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_
 MORE_SHARE = 0.1  # and of Inductor's compile
 
 
+def nothing() -> None:
+    """Nothing is to be done."""
+
+
 @dataclass(frozen=True)
 class CompileJob:
     """One graph to compile."""
@@ -85,6 +89,8 @@ class Pipeline:
         self.begun_s = time.monotonic()
         self.collect_s = 0.0  # the longest that it took to collect the graphs
         self.compiled_s = 0.0  # that its variants took
+        self.inductors: CompiledGraph | None = None  # its variant, where that is there already
+        self.inductors_s = 0.0  # that this took
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
@@ -100,8 +106,20 @@ class Pipeline:
                 preparation.begin()
             plan = self.plan()
             if plan.is_open and self.job.options.on_miss == "synthesize":
-                plan = self.synthesize(plan, self._left_s)
+                plan = self._synthesize_beside(plan)
         return plan
+
+    def _synthesize_beside(self, plan: GraphPlanned) -> GraphPlanned:
+        """Where Inductor's variant is wanted whatever is found, it is compiled meanwhile."""
+        if plan.choice == "deciding" and is_timed(self.job.place.target):
+            return self.synthesize(plan, meanwhile=partial(self._compile_inductors, plan))
+        left_s = self.begun_s + self.job.options.budget_s - time.monotonic()
+        return self.synthesize(plan, max(0.0, left_s))
+
+    def _compile_inductors(self, plan: GraphPlanned) -> None:
+        begun_s = time.monotonic()
+        self.inductors = self.build(plan, "inductor")
+        self.inductors_s = time.monotonic() - begun_s
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
@@ -183,30 +201,38 @@ class Pipeline:
         """For what is called after the compile: the example's tensors must not live as long as the graph."""
         return self.with_inputs(())
 
-    def synthesize(self, plan: GraphPlanned, budget_s: float | None = None, settles: bool = True) -> GraphPlanned:
+    def synthesize(
+        self,
+        plan: GraphPlanned,
+        budget_s: float | None = None,
+        settles: bool = True,
+        meanwhile: Callable[[], object] = nothing,
+    ) -> GraphPlanned:
         """Products of the backward come last, when it is known which kernels its forward has.
 
         budget_s: by default that of the options. settles: traces the graph again where that is called for, which
-        no thread beside the user's may do.
+        no thread beside the user's may do. meanwhile: called while the first kernels are written.
         """
-        budget_s = self.job.options.budget_s if budget_s is None else budget_s
-        end_s = time.monotonic() + budget_s
-        settle_end_s = end_s if settles else -math.inf
+        budget_s = limit_s = self.job.options.budget_s if budget_s is None else budget_s
+        spent_s = self.planner.spent_s
+        # where something is done meanwhile the first call's limit counts, of which that time is a part
+        begun_s = time.monotonic() if meanwhile is nothing else self.begun_s
+
+        def left_s() -> float:
+            waited_s = time.monotonic() - begun_s - self.inductors_s
+            return max(0.0, budget_s - max(waited_s, self.planner.spent_s - spent_s))
+
+        def settle(plan: GraphPlanned) -> GraphPlanned:
+            return self.settle(plan, time.monotonic() + left_s() if settles else -math.inf)
+
         with self.passes.run("synthesis"), self.planner.preparation:
             first = [r for r in plan.regions if not r.seen.may_change]
             if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
-                found = self.planner.synthesize(first, FORWARD_SHARE * (end_s - time.monotonic()))
+                found = self.planner.synthesize(first, FORWARD_SHARE * budget_s, meanwhile)
                 answers = {r.fingerprint: r for r in found}
-                plan = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
-                plan = self.settle(plan, settle_end_s)
-            left_s = max(0.0, end_s - time.monotonic())
-            done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
-            return self.settle(done, settle_end_s)
-
-    @property
-    def _left_s(self) -> float:
-        """Seconds that are left of budget_s, counted from the beginning of this compile."""
-        return max(0.0, self.begun_s + self.job.options.budget_s - time.monotonic())
+                plan = settle(with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions]))
+                limit_s, meanwhile = left_s(), nothing
+            return settle(with_regions(plan, self.planner.synthesize(plan.regions, limit_s, meanwhile)))
 
     def finish(self, plan: GraphPlanned) -> CompiledGraph:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
@@ -218,8 +244,8 @@ class Pipeline:
             plan = plan if rivals else replace(plan, choice="inductor")
         self.planner.record_misses(plan.regions)
         choice = "all_kernels" if rivals else self._now(plan)
-        with self.session.first_calls.compiling():
-            compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
+        with self.session.first_calls.compiling(self.inductors_s):
+            compiled = self._trial(plan, rivals) if rivals else self._variant(plan, choice)
         if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
@@ -227,6 +253,11 @@ class Pipeline:
         self.session.remember(plan, self.passes)
         report(plan, self.job.place.target.kind)
         return compiled
+
+    def _variant(self, plan: GraphPlanned, choice: PlanChoice) -> CompiledGraph:
+        """What is there already, for once: who calls it keeps it."""
+        found, self.inductors = self.inductors, None
+        return self.build(plan, choice) if found is None or choice != "inductor" else found
 
     def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> CompiledGraph:
         """One variant; but for aten's through Inductor, with its own caches."""
@@ -347,8 +378,8 @@ class Pipeline:
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> CompiledGraph:
         """Inductor's variant, with the others to come."""
         begun_s = time.monotonic()
-        inductor = self.build(plan, "inductor")
-        took_s = time.monotonic() - begun_s
+        inductor = self._variant(plan, "inductor")
+        took_s = self.inductors_s + time.monotonic() - begun_s
         later = self.without_inputs()
         later.compiled_s = took_s
 

@@ -16,10 +16,10 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import get_args
 
 from cudal1_cache.bundle import Verified
@@ -46,6 +46,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.verdict import Timing
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
+from cudal1_compile.pipeline.beside import beside
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
@@ -68,6 +69,7 @@ class Planner:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
         self.preparation = Preparation(place, session, options.generator)
+        self.spent_s = 0.0  # that kernels were written
         self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
@@ -157,11 +159,17 @@ class Planner:
                     log.warning("a miss could not be recorded: %s", error)
                     return
 
-    def synthesize(self, regions: Sequence[PlannedRegion], limit_s: float = math.inf) -> tuple[PlannedRegion, ...]:
+    def synthesize(
+        self,
+        regions: Sequence[PlannedRegion],
+        limit_s: float = math.inf,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> tuple[PlannedRegion, ...]:
         """Answers for the untuned ones, most valuable first, as long as the budgets allow.
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
-        An interrupt ends this, for the process; what was found is kept. The next one is raised.
+        An interrupt ends this, for the process; what was found is kept. The next one is raised. meanwhile: called
+        in this thread, where anything is written.
         """
         untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
         if not untuned:
@@ -172,6 +180,13 @@ class Planner:
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
             return self._all_untuned(regions, "the time budget for synthesis ended")
+        answers = beside(partial(self._synthesize, untuned, granted_s), meanwhile)
+        if answers is None:
+            self.session.interrupt()
+            answers = self._found_all(untuned)
+        return tuple(answers.get(r.fingerprint, r) for r in regions)
+
+    def _synthesize(self, untuned: Sequence[PlannedRegion], granted_s: float) -> dict[str, PlannedRegion]:
         start = time.monotonic()
         answers: dict[str, PlannedRegion] = {}
         try:
@@ -189,10 +204,12 @@ class Planner:
                 "interrupted: no more kernels are written in this process (until torch.compiler.reset()), the "
                 "model is compiled with those that were found; a second interrupt ends the compile too"
             )
-            answers = {r.fingerprint: self._found(r.seen) for r in untuned}
+            answers = self._found_all(untuned)
         finally:
-            budget.give_back(granted_s - (time.monotonic() - start))
-        return tuple(answers.get(r.fingerprint, r) for r in regions)
+            took_s = time.monotonic() - start
+            self.spent_s += took_s
+            self.session.budget(self.options.process_budget_s).give_back(granted_s - took_s)
+        return answers
 
     def _verify_again(self, untuned: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
         """Answers for the regions that have a kernel, but none that is proven under these versions."""
@@ -278,6 +295,9 @@ class Planner:
             case Unfinished(reason):
                 return _with_times(self._untuned(seen, reason), outcome.baselines)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
+
+    def _found_all(self, untuned: Sequence[PlannedRegion]) -> dict[str, PlannedRegion]:
+        return {r.fingerprint: self._found(r.seen) for r in untuned}
 
     def _found(self, seen: SeenRegion) -> PlannedRegion:
         """What is stored for it, after an interrupt."""

@@ -3,7 +3,7 @@
     aten's time of each region, before any proposal -> at the floor, and decided
     every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
     -> a verdict is stored when it comes; Inductor's baselines of the first regions are asked for before, those of
-       the others with their first verdict
+       the others with their first verdict, and those of regions without candidates where a worker is idle
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
        one, as long as one may win; what would win under 2% once all regions are timed
 
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 
 from cudal1_cache.rows import Attempt
 from cudal1_compile.judge.checks.lean import is_lean
@@ -90,6 +91,7 @@ class EvaluationScheduler:
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
         self._submitted = self._judged = 0
+        self._is_last = False
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
     def compare(self, tasks: Sequence[RegionTask]) -> None:
@@ -108,8 +110,12 @@ class EvaluationScheduler:
         finally:
             self._end()
 
-    def run(self, tasks: Sequence[RegionTask]) -> list[RegionTask]:
-        """Returns those of which candidates are left that were not built in time."""
+    def run(self, tasks: Sequence[RegionTask], is_last: bool = False) -> list[RegionTask]:
+        """Returns those of which candidates are left that were not built in time.
+
+        is_last: nothing more will be proposed, so that all are compared with what they are held against.
+        """
+        self._is_last = is_last
         if self._timer.left_s <= 0:
             return []
         self._regions = [_Region(task, self._places[task]) for task in tasks]
@@ -117,7 +123,7 @@ class EvaluationScheduler:
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
         try:
-            for region in self._regions[:AT_ONCE]:
+            for region in [r for r in self._regions if r.task.to_judge()][:AT_ONCE]:
                 self._compare_both(region)
             self._submit()
             self._advance()
@@ -239,12 +245,22 @@ class EvaluationScheduler:
                     self._go_on(region)
                 except (RuntimeError, OSError, ValueError) as error:
                     self._failed(region, error)
+        if self._timer.left_s > 0:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Baselines of regions without candidates, which may turn out to be at their floor, for idle workers."""
+        idle = max(0, self._judge.workers - len(self._open()))
+        if self._is_last or any(r.asked() for r in self._regions):
+            for region in islice((r for r in self._regions if not r.is_compared), idle):
+                self._compare_both(region)
 
     def _go_on(self, region: _Region) -> None:
         """The fastest candidate that may win; what is learnt of it may leave another one, or none."""
         left_s = self._timer.left_s
         task = region.task
-        if not region.is_compared and (region.answered_at or not region.candidates):
+        will_be_asked = task.wants_round and not task.rounds_done
+        if not region.is_compared and (region.answered_at or not (region.candidates or will_be_asked)):
             self._compare_both(region)
         if region.baselines is not None or not task.is_compared:
             return

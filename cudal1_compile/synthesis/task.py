@@ -58,8 +58,7 @@ REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another examination
 WAITS = "waits for the judge"
 CLOSER = "a closer look shows that it cannot win"
-ENOUGH = 4  # measured candidates, to tell by them
-CATCHABLE = 0.92  # of the faster baseline: the best of a round gains some 2% by another one
+MORE = 0.08  # that the best of eight replies is faster than one; than two half of that, than four a quarter
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +241,9 @@ class RegionTask:
 
     @property
     def _is_beaten(self) -> bool:
-        """Whether a round's candidates are measured, and the best is too far behind the faster baseline."""
+        """Whether a round's candidates are measured, and the best is behind by more than another round gains."""
         scored = self.archive.scored() if self.is_compared and not self.to_judge() else []
-        return len(scored) >= ENOUGH and max(map(upper_bound, scored)) < CATCHABLE
+        return len(scored) > 1 and max(map(upper_bound, scored)) < 1.0 - MORE / len(scored)
 
     # the examination
 

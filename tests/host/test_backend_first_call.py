@@ -24,6 +24,7 @@ from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.first_calls import FirstCalls
+from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.pipeline.process_state import last_plans
 
 pytestmark = pytest.mark.host
@@ -181,11 +182,34 @@ def test_sizes_that_change_are_tried_in_the_first_call_or_not_at_all(
         assert built == variants and last_plans()[-1].plan.choice == (choice or "all_kernels")
 
 
+def test_inductors_variant_is_compiled_while_kernels_are_written(
+    built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So synthesis has all of its budget, whatever tracing took."""
+    granted: list[float] = []
+
+    def synthesize(self: Any, regions: Any, limit_s: float, meanwhile: Callable[[], object]) -> Any:
+        granted.append(limit_s)
+        assert not built
+        meanwhile()
+        assert built == ["inductor"]
+        return regions
+
+    monkeypatch.setattr(Planner, "synthesize", synthesize)
+    monkeypatch.setattr(GraphPlanned, "is_open", True)
+    fast, x = compiled(on_miss="synthesize", budget_s=20.0), torch.randn(2, 3, 9, 8)
+    torch.testing.assert_close(fast(x), pooled(x))
+    assert granted == [20.0] and built == ["inductor"]
+
+
 @pytest.mark.usefixtures("ran")
-def test_what_tracing_took_is_taken_from_synthesis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tracing_took_is_taken_from_synthesis_that_nothing_is_compiled_beside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     granted: list[float] = []
     monkeypatch.setattr(Pipeline, "synthesize", lambda self, plan, budget_s: granted.append(budget_s) or plan)
     monkeypatch.setattr(GraphPlanned, "is_open", True)
+    monkeypatch.setattr(pipeline, "is_timed", lambda target: False)
     collect = pipeline.collect
 
     def slow(*args: Any) -> Any:

@@ -318,7 +318,7 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     plan = GraphPlanned((region("c", "forward"), region("g", "backward"), region("p", "backward", "")))
     asked: list[tuple[set[str], float]] = []
 
-    def synthesize(regions: Any, limit_s: float) -> tuple[PlannedRegion, ...]:
+    def synthesize(regions: Any, limit_s: float, meanwhile: Any) -> tuple[PlannedRegion, ...]:
         untuned = [r for r in regions if r.outcome == "untuned"]
         asked.append(({r.fingerprint for r in untuned}, limit_s))
         wins: Any = {"outcome": "new" if forward_wins else "unprofitable", "entry_id": "entry" * forward_wins}
@@ -326,10 +326,10 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
 
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     self.planner, self.job = (
-        SimpleNamespace(synthesize=synthesize, preparation=nullcontext()),
+        SimpleNamespace(synthesize=synthesize, preparation=nullcontext(), spent_s=0.0),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
-    self.passes, self.collect_s = PassLog(), 1.0
+    self.passes, self.collect_s, self.inductors_s = PassLog(), 1.0, 0.0
     collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
     traced: list[GraphPlanned] = []
     monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
@@ -362,7 +362,7 @@ def test_what_no_time_was_left_to_collect_again_is_collected_by_the_next_process
         return find(self, seen) if seen.fingerprint in written else PlannedRegion(seen, "untuned", "no kernel yet")
 
     def synthesize(
-        self: planner.Planner, regions: Sequence[PlannedRegion], limit_s: float
+        self: planner.Planner, regions: Sequence[PlannedRegion], limit_s: float, meanwhile: Any
     ) -> tuple[PlannedRegion, ...]:
         written.update(r.fingerprint for r in regions)
         return tuple(self.look_up(r.seen) for r in regions)

@@ -427,7 +427,7 @@ def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
         (["good_149"], 1),  # the region moves 128 cost units at least and 194 one operation at a time: 1.52
         (["good_120"], 2),
         (["good_120", "good_140", "good_141"], 3),
-        (["wrong_1", "slow_80", "slow_81"], 4),
+        (["wrong_1", "slow_96", "slow_97"], 4),
     ],
 )
 def test_a_host_winner_is_final_at_the_floor_or_after_a_round_in_vain(names: list[str], rounds: int) -> None:

@@ -11,6 +11,7 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, re
 
 from cudal1_cache import Store
 from cudal1_cache.rows import RegionText
+from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
 from cudal1_compile.synthesis import (
     Budget,
@@ -22,8 +23,10 @@ from cudal1_compile.synthesis import (
     synthesize,
     synthesize_all,
 )
+from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.progress import Asking, Event, Examining
-from cudal1_compile.synthesis.task import IMPROVES
+from cudal1_compile.synthesis.scheduler import EvaluationScheduler
+from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 from cudal1_fx_passes.program.canonical import fingerprint
 
 
@@ -95,8 +98,11 @@ def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) ->
     assert all(not any(a.stage == "deferred" for a in run.store.attempts(o.fingerprint, GPU.key)) for o in left)
 
 
-def test_what_an_earlier_call_left_open_waits_for_more_valuable_regions(clock: Clock) -> None:
+def test_what_an_earlier_call_left_open_waits_for_more_valuable_regions(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backward's products are known once its forward has kernels, and are most of a training step."""
+    monkeypatch.setattr(rounds, "MANY", 60)  # half a round is none, and would be asked for again
     run = Run(clock, 60, Budget(seconds=12, regions_at_once=60))
     left = [p for p, o in zip(run.programs, run.outcomes, strict=True) if not o.judged]
     called, regions = len(run.generator.asked), [left[0], program(2000), program(1999), *left[1:]]
@@ -141,15 +147,15 @@ def test_a_winner_whose_entry_is_gone_may_win_again_whatever_its_proof_is(clock:
 
 def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
     judge, store = SlowJudge(clock), Store.memory()
-    names = ["good_90", "good_60", "good_50", "good_40", "good_30"]  # of Inductor; four times that of aten
-    generator = ScriptedGenerator([names, ["good_97"], ["good_90"]])
-    budget = Budget(seconds=60, rounds=3, samples_per_round=5, prompts_per_round=1)
+    names = ["good_94", "good_60"]  # of Inductor; four times that of aten
+    generator = ScriptedGenerator([names, ["good_97"], ["good_94"]])
+    budget = Budget(seconds=60, rounds=3, samples_per_round=2, prompts_per_round=1)
     outcome = synthesize(program(), generator, judge, store, budget)
     assert judge.examined == ["good_97"]  # the rest cannot win, and that is known
     scores = {round(a.speedup or 0, 2) for a in store.attempts(outcome.fingerprint, GPU.key)}
-    assert scores == {0.3, 0.4, 0.5, 0.6, 0.9, 0.97}
+    assert scores == {0.6, 0.94, 0.97}
     assert isinstance(outcome.result, Unprofitable)
-    assert "3.60x" not in "".join(generator.prompts)
+    assert "3.76x" not in "".join(generator.prompts)
 
 
 def test_regions_that_are_beaten_by_far_have_no_later_round(clock: Clock) -> None:
@@ -214,3 +220,36 @@ def test_what_hardly_wins_is_examined_once_all_regions_are_timed() -> None:
     programs = [program(64), program(32), program(16)]
     synthesize_all(programs, ScriptedGenerator(script), judge, Store.memory(), budget)  # type: ignore[arg-type]
     assert judge.examined == ["good_130", "good_101"]
+
+
+@pytest.mark.parametrize(("workers", "compared"), [(1, [40]), (4, [40, 30, 20])])
+def test_what_has_no_candidates_yet_is_compared_by_idle_workers(workers: int, compared: list[int]) -> None:
+    """It may be at its floor, but what has candidates comes first."""
+    judge, first = ScriptedJudge(), list[int]()
+    judge.workers = workers
+
+    def before(name: str) -> None:
+        first.extend([] if first else [rows for rows, inductor in judge.compared if inductor])
+
+    judge.before = before
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
+    programs = [program(rows) for rows in (40, 30, 20)]
+    outcomes = synthesize_all(programs, ScriptedGenerator([["good_120"]]), judge, Store.memory(), budget)
+    assert first == compared and all(isinstance(o.result, Won) for o in outcomes)
+    assert sorted(rows for rows, inductor in judge.compared if inductor) == [20, 30, 40], "each once"
+
+
+def test_in_the_end_all_are_compared() -> None:
+    """There is no time for proposals any more, but for baselines."""
+    judge = ScriptedJudge()
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, reserve=0.0)
+    tasks = [
+        RegionTask(program(rows), ScriptedGenerator([]), GPU, Store.memory(), budget, 0, ExemplarConfig())
+        for rows in (40, 30)
+    ]
+    places = {task: i for i, task in enumerate(tasks)}
+    scheduler = EvaluationScheduler(places, judge, Timer(budget), lambda event: None, lambda: None)
+    scheduler.run(tasks)
+    assert not judge.compared
+    scheduler.run(tasks, is_last=True)
+    assert judge.compared == [(40, True), (30, True)]

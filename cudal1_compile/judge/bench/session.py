@@ -21,6 +21,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -109,6 +110,12 @@ class _Final:
     errors: tuple[tuple[str, float], ...]
 
 
+def _only(measure: Callable[[], object]) -> list[Verdict]:
+    """No verdict on anything."""
+    measure()
+    return []
+
+
 def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = None) -> DeviceSession:
     """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none.
 
@@ -192,6 +199,13 @@ class DeviceSession:
         baselines = self._lean.baselines if is_lean(program) else self._baselines
         (verdict,) = self._guarded(1, lambda: [baselines(program, seed, inductor)])
         return verdict
+
+    def ahead(self) -> Iterator[None]:
+        """Measures, part by part, what the first region would wait for."""
+        for measure in self.floor.parts():
+            if any(isinstance(v, Deferred) for v in self._guarded(1, partial(_only, measure))):
+                return
+            yield
 
     def clear(self) -> None:
         """Gives the device's memory back; what is made once for a region is made again when it is needed."""

@@ -51,16 +51,17 @@ def main() -> None:
         say(serve.hello())
         import_all(NEEDED)
         gc.freeze()  # what is imported stays: to look through it all took a tenth of a candidate's time
-        for line in lines(requests, later()):
+        for line in lines(requests, later(serve.ahead)):
             reply, fatal = serve.answer(line)
             say(reply)
             if fatal:
                 os._exit(3)
 
 
-def later() -> Iterator[None]:
-    """Imports what not every request needs, a module at a time."""
+def later(ahead: Callable[[], Iterator[None]]) -> Iterator[None]:
+    """What the first requests would wait for, then the imports that not each of them needs, a module at a time."""
     for name in INDUCTOR:
+        yield from ahead()
         import_all([name])
         yield
     hash_sources()
@@ -123,6 +124,13 @@ class _Server:
         self._wire = wire
         self._given_up, self._say = given_up, say
         self._session: session.DeviceSession | None = None
+        self._is_ahead = False  # it has measured what it needs
+
+    def ahead(self) -> Iterator[None]:
+        """Nothing where there is no session yet."""
+        if self._session is not None and not self._is_ahead:
+            self._is_ahead = True
+            yield from self._session.ahead()
 
     def hello(self) -> bytes:
         return self._wire.encode({"hello": self._torch.__version__, "given_up": self._given_up})

@@ -20,14 +20,10 @@ from torch._dynamo.backends.registry import lookup_backend
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cudal1_compile.judge.timing.baseline import static_sizes
+from cudal1_compile.judge.timing.baseline import Compiled, static_sizes
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
 from cudal1_fx_passes.program.to_aten import to_aten
-
-
-class _Compiled(Exception):
-    """Ends the call once the code is in the cache."""
 
 
 def compile_ahead(program: Program, device: torch.device) -> None:
@@ -44,7 +40,7 @@ def compile_ahead(program: Program, device: torch.device) -> None:
         compiled = torch.compile(module.to(device), backend=_compile_only, dynamic=False)
         try:
             compiled(*(_input(program, item, device) for item in program.inputs))
-        except _Compiled:
+        except Compiled:
             return
 
 
@@ -62,7 +58,7 @@ def _compile_only(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Call
     lookup_backend("inductor")(graph, list(inputs))
 
     def stop(*_: object) -> None:
-        raise _Compiled
+        raise Compiled
 
     return stop
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 from math import prod
 
@@ -29,11 +29,12 @@ from cudal1_fx_passes.program.ops import OPS, Kind
 COPIED_BYTES = tuple(1 << n for n in range(12, 31, 2))  # read and written together
 ROUNDS = 5
 SIDE = {"f64": 4096, "f32": 8192, "f16": 8192, "bf16": 8192}  # of the square products
+AHEAD = ("tf32", "f32", "bf16", "f16")  # products that most models have
 SPLIT = 3  # TF32 products in the place of one of float32
 
 
 class Floor:
-    """Of one clock's device; measured when it is first asked for."""
+    """Of one clock's device; measured when it is first asked for, or part by part before."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +43,7 @@ class Floor:
     def us(self, program: Program) -> float:
         """Of one call, at the example's sizes."""
         counts = [(op, flops(program, op)) for op in program.ops if OPS[op.fn].kind is Kind.DOT]
-        return max(self._copy_us(least_bytes(program)), sum(n / self._rate(op) for op, n in counts))
+        return max(self._copy_us(least_bytes(program)), sum(n / self._rate(_form(op)) for op, n in counts))
 
     def _copy_us(self, size: int) -> float:
         """Between two measured sizes on a line, beyond the largest on the last one."""
@@ -65,15 +66,20 @@ class Floor:
         graph = clock.capture(lambda i: targets[i].copy_(sources[i % 2]), calls)
         return min(clock.measure([Contender("copy", graph, calls, _nothing)], ROUNDS, random.Random(0))[0])
 
-    def _rate(self, op: Op) -> float:
-        dtype = "tf32" if op.fn == "dot_tf32" else op.dtype
+    def parts(self) -> Iterator[Callable[[], object]]:
+        """What most regions' floors need; each call measures a part, half a second at most."""
+        yield lambda: self._copies
+        for dtype in AHEAD:
+            yield partial(self._rate, dtype)
+
+    def _rate(self, dtype: str) -> float:
         if dtype not in self._rates:
             self._rates[dtype] = max(self._measured_rates(dtype))
         return self._rates[dtype]
 
     def _measured_rates(self, dtype: str) -> Iterator[float]:
         if dtype == "f32":
-            yield self._measure_product("f32", tf32=True) / SPLIT
+            yield self._rate("tf32") / SPLIT
             yield self._measure_product("f32", tf32=False)
         elif dtype == "tf32":
             yield self._measure_product("f32", tf32=True)
@@ -96,6 +102,10 @@ class Floor:
             flags.fp32_precision = before
         (times,) = self._clock.measure([Contender("product", graph, 1, _nothing)], ROUNDS, random.Random(0))
         return 2.0 * side**3 / min(times)
+
+
+def _form(op: Op) -> str:
+    return "tf32" if op.fn == "dot_tf32" else op.dtype
 
 
 def flops(program: Program, op: Op) -> int:
