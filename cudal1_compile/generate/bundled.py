@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import cycle, islice
@@ -104,6 +104,7 @@ class BundledGenerator:
         checkpoint = read_checkpoint(config.directory, dtype)
         check_ids(config.directory, self.codec.tokenizer.get_vocab_size(), checkpoint.settings.vocab)
         self._code_token = find_code_token(self.codec)
+        self.give_way: Callable[[], None] = lambda: None
         device = torch.device(config.device)
         self._on_demand = SamplerOnDemand(partial(self._load, checkpoint, device, dtype), device)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
@@ -120,7 +121,7 @@ class BundledGenerator:
         stream = stream_of(device)
         with torch.cuda.stream(stream):
             weights = arrange(checkpoint.settings, checkpoint.tensors, device, dtype)
-            return FastLlama(weights, cooling=cooling, stream=stream)
+            return FastLlama(weights, cooling=cooling, stream=stream, give_way=lambda: self.give_way())
 
     @property
     def sampler(self) -> FastLlama:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -63,15 +63,17 @@ class FastLlama:
         max_rows: int = 1024,
         cooling: Cooling | None = None,
         stream: torch.cuda.Stream | None = None,
+        give_way: Callable[[], None] = lambda: None,
     ) -> None:
         """`max_rows` bounds the memory: more samples than that are worked off one batch after the other.
 
-        stream: to sample on, by default a new one.
+        stream: to sample on, by default a new one. give_way: called every few steps.
         """
         on_cuda = weights.device.type == "cuda"
         self.weights = weights
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
+        self.give_way = give_way
         self.cooling = cooling
         self.use_graphs = on_cuda
         self.graph: torch.cuda.CUDAGraph | None = None  # the last that was captured; the next takes its memory
@@ -282,6 +284,7 @@ class _Run:
             part = slice(start, start + size)
             x_PLD = prefill(w, ids_PL[part], [(k[part], v[part]) for k, v in prefix])
             last.append(x_PLD[torch.arange(x_PLD.shape[0], device=w.device), lengths[part] - 1])
+            self.owner.give_way()
         return prefix, project(w, torch.cat(last))
 
     def _empty_suffix(self, rows: int, columns: int) -> list[tuple[Tensor, Tensor]]:
@@ -316,8 +319,10 @@ class _Run:
             tokens_RS[:, s] = r.token_R
             done_R |= torch.isin(r.token_R, self.eos)
             made = s + 1
-            if made % CHECK_STEPS == 0 and (bool(done_R.all()) or self._is_late()):
-                break
+            if made % CHECK_STEPS == 0:
+                if bool(done_R.all()) or self._is_late():
+                    break
+                self.owner.give_way()
             if graph is not None:
                 graph.replay()
             else:

@@ -2,10 +2,10 @@
 
     propose(prompts, n, seed) -> for every prompt at most n replies
 
-A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one
-that a time limit cuts off is left out. A generator may offer four things more, found by isinstance:
-counting tokens in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call,
-and leaving its device. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
+A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one that
+a time limit cuts off is left out. A generator may offer five things more, found by isinstance: counting tokens
+in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, giving way to others
+on its device, and leaving it. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -56,6 +56,12 @@ class LikesMany(Protocol):
     @property
     def prompts_at_once(self) -> int:
         """Prompts in one call, some eight replies each, beyond which a larger call is no quicker a reply."""
+
+
+@runtime_checkable
+class GivesWay(Protocol):
+    give_way: Callable[[], None]
+    """Called between two pieces of its work on a GPU, of some 20 ms: others may have that meanwhile."""
 
 
 @runtime_checkable

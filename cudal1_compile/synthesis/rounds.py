@@ -7,10 +7,11 @@
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
     -> won | unprofitable (or at the floor) | unfinished
 
-Every region gets its first round before any gets its second, and a region that wins has won whatever happens
-to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
-reply and verdict is stored when it comes. A generator or judge that fails is a warning and leaves the regions
-unfinished, never an exception. Before a refusal counts, a known-good kernel passes on the same machine.
+Every region gets its first round before any gets its second, and a region that wins has won whatever happens to
+the time. Nothing is timed while a sampler is busy on the same GPU: one that gives way has baselines timed between
+its steps, for others all wait. Each reply and verdict is stored when it comes. A generator or judge that fails is a
+warning and leaves the regions unfinished, never an exception. Before a refusal counts, a known-good kernel passes
+on the same machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
@@ -26,7 +28,7 @@ from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
+from cudal1_compile.generate.protocol import Generator, GivesWay, prompts_at_once, propose_within
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.neighbours import Found, Neighbours
@@ -149,6 +151,8 @@ class _Run:
         left = {*scheduler.run(begun), *(t for t in self.tasks if t not in begun)}
         self._let_go_all_but(left)
         while self.timer.proposals_left_s > 0 and (group := self._next_group()):
+            if isinstance(self.generator, GivesWay):
+                scheduler.begin(group)
             self._ask(group)
             left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
             self._let_go_all_but(left)
@@ -256,12 +260,27 @@ class _Run:
         for n in sorted({a.request.n for a in asked}):
             self._propose([a for a in asked if a.request.n == n], n)
 
+    @contextmanager
+    def _beside_the_judge(self) -> Iterator[None]:
+        """A generator that gives way may be on the device that others take times on."""
+        if not isinstance(self.generator, GivesWay):
+            yield
+            return
+        alone = self.generator.give_way
+        with self.judge.device() as give_way:
+            self.generator.give_way = give_way
+            try:
+                yield
+            finally:
+                self.generator.give_way = alone
+
     def _propose(self, asked: list[_Asked], n: int) -> None:
         limit_s = self.timer.proposals_left_s
         deadline = time.monotonic() + limit_s
         try:
             prompts = [a.request.prompt for a in asked]
-            found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
+            with self._beside_the_judge():
+                found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
         except GeneratorError as error:
             log.warning("no proposals for %d regions: %s", len({id(a.task) for a in asked}), error)
             for a in asked:

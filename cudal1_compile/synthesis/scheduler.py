@@ -90,6 +90,7 @@ class EvaluationScheduler:
         self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
+        self._begun: dict[RegionTask, _Region] = {}
         self._submitted = self._judged = 0
         self._is_last = False
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
@@ -110,6 +111,15 @@ class EvaluationScheduler:
         finally:
             self._end()
 
+    def begin(self, tasks: Sequence[RegionTask]) -> None:
+        """Asks for what candidates are held against, while these are written; `run` takes the answers."""
+        for region in [_Region(task, self._places[task]) for task in tasks[:AT_ONCE]]:
+            try:
+                self._compare_both(region)
+            except (RuntimeError, OSError, ValueError) as error:
+                self._failed(region, error)
+            self._begun[region.task] = region
+
     def run(self, tasks: Sequence[RegionTask], is_last: bool = False) -> list[RegionTask]:
         """Returns those of which candidates are left that were not built in time.
 
@@ -118,13 +128,15 @@ class EvaluationScheduler:
         self._is_last = is_last
         if self._timer.left_s <= 0:
             return []
-        self._regions = [_Region(task, self._places[task]) for task in tasks]
+        self._regions = [self._begun.get(task) or _Region(task, self._places[task]) for task in tasks]
+        self._begun.clear()
         self._submitted = self._judged = 0
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
         try:
             for region in [r for r in self._regions if r.task.to_judge()][:AT_ONCE]:
-                self._compare_both(region)
+                if not region.is_compared:
+                    self._compare_both(region)
             self._submit()
             self._advance()
             while (futures := self._open()) and self._timer.left_s > 0 and not self._is_stalled(futures):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -237,6 +238,34 @@ def test_what_has_no_candidates_yet_is_compared_by_idle_workers(workers: int, co
     outcomes = synthesize_all(programs, ScriptedGenerator([["good_120"]]), judge, Store.memory(), budget)
     assert first == compared and all(isinstance(o.result, Won) for o in outcomes)
     assert sorted(rows for rows, inductor in judge.compared if inductor) == [20, 30, 40], "each once"
+
+
+class GivesWayOnce(ScriptedGenerator):
+    """As it samples, in the middle of which others have the device."""
+
+    give_way = staticmethod(lambda: None)
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        self.give_way()
+        return super().propose(prompts, n, seed)
+
+
+@pytest.mark.parametrize(("kind", "compared"), [(GivesWayOnce, [40, 30]), (ScriptedGenerator, [])])
+def test_baselines_are_timed_between_the_steps_of_a_sampler_that_gives_way(
+    kind: type[ScriptedGenerator], compared: list[int]
+) -> None:
+    judge, before = ScriptedJudge(), list[int]()
+
+    def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
+        before.extend(rows for rows, inductor in judge.compared if inductor)
+        return [[reply("good_120")] for _ in prompts]
+
+    generator = kind(script)
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1)
+    outcomes = synthesize_all([program(40), program(30)], generator, judge, Store.memory(), budget)
+    assert before == compared and all(isinstance(o.result, Won) for o in outcomes)
+    assert sorted(rows for rows, inductor in judge.compared if inductor) == [30, 40], "each once"
+    assert getattr(generator, "give_way", None) is getattr(kind, "give_way", None), "the judge's is gone"
 
 
 def test_in_the_end_all_are_compared() -> None:

@@ -101,14 +101,23 @@ class WorkerPool:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
 
     @contextmanager
-    def device(self) -> Iterator[None]:
-        """For a tool that runs on the device beside the workers: nobody takes times meanwhile."""
+    def device(self) -> Iterator[Callable[[], None]]:
+        """For who works on the device beside the workers: nobody takes times meanwhile.
+
+        But where what it gives is called, between two pieces of that work.
+        """
         descriptors = self._lock_files.descriptors()
+        lock = DeviceLock(descriptors)
+        lock.synchronize = self._synchronize
         try:
-            with DeviceLock(descriptors).inside():
-                yield
+            with lock.inside():
+                yield lock.give_way
         finally:
             let_go(descriptors)
+
+    def _synchronize(self) -> None:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize(self.index)
 
     @property
     def is_pressed(self) -> bool:
