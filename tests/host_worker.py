@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import cast
 
@@ -21,6 +22,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.timing.clock import Clock, Contender
+from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import HOST
@@ -94,8 +96,17 @@ def main() -> None:
     worker.main()
 
 
-def _open_session(index: int, limits: Limits, device_lock: DeviceLock) -> session.DeviceSession:
-    return session.DeviceSession(HOST, cast(Clock, HostClock(device_lock, free_bytes=1 << 40)), limits)
+def _open_session(index: int, limits: Limits, device_lock: DeviceLock, shared: Path) -> session.DeviceSession:
+    clock = cast(Clock, HostClock(device_lock, free_bytes=1 << 40))
+    found = session.DeviceSession(HOST, clock, limits)
+    found.floor = HostFloor(clock, shared)
+    return found
+
+
+class HostFloor(Floor):
+    def parts(self) -> Iterator[Callable[[], object]]:
+        """Nothing ahead: a CPU takes minutes for a large product."""
+        return iter(())
 
 
 def _read_entrant(message: wire.Message, program: Program) -> tuple[Candidate, Binary]:

@@ -46,6 +46,7 @@ GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
 REPAIRED_CHARACTERS = 32 * 1024  # of a reply; the longest right ones have 20,000, and repairs grow faster
+WARM_PROMPTS, WARM_REPLIES, WARM_TOKENS = 8, 16, 4  # few, with a step that is captured
 OUTLINE = "\nf0: "  # what comes behind them
 DESIGN = "## Algorithm Design\n"
 
@@ -126,6 +127,13 @@ class BundledGenerator:
     @property
     def sampler(self) -> FastLlama:
         return self._on_demand.sampler()
+
+    def warm_up(self) -> None:
+        """Takes a GPU, which loads what sampling needs there: seconds."""
+        if self._on_demand.device.type == "cuda":
+            row = self.codec.encode_prompt("region v1\n")
+            rows = [[*row, token] for token in range(WARM_PROMPTS) for _ in range(WARM_REPLIES)]
+            self._on_demand.use(lambda: self.sampler.sample(rows, WARM_TOKENS))
 
     def leave_device(self) -> None:
         """Until the next proposals."""

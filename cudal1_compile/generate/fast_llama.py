@@ -67,7 +67,7 @@ class FastLlama:
     ) -> None:
         """`max_rows` bounds the memory: more samples than that are worked off one batch after the other.
 
-        stream: to sample on, by default a new one. give_way: called every few steps.
+        stream: to sample on, by default a new one. give_way: called between two steps.
         """
         on_cuda = weights.device.type == "cuda"
         self.weights = weights
@@ -319,10 +319,9 @@ class _Run:
             tokens_RS[:, s] = r.token_R
             done_R |= torch.isin(r.token_R, self.eos)
             made = s + 1
-            if made % CHECK_STEPS == 0:
-                if bool(done_R.all()) or self._is_late():
-                    break
-                self.owner.give_way()
+            if made % CHECK_STEPS == 0 and (bool(done_R.all()) or self._is_late()):
+                break
+            self.owner.give_way()
             if graph is not None:
                 graph.replay()
             else:

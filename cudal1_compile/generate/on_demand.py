@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 class SamplerOnDemand:
     def __init__(self, load: Callable[[], FastLlama], device: torch.device) -> None:
-        self._load, self._device = load, device
+        self._load, self.device = load, device
         self._lock = threading.RLock()  # held by whoever samples
         self._found: FastLlama | None = None
         self._is_wanted = True
@@ -63,7 +63,7 @@ class SamplerOnDemand:
 
     def release(self) -> None:
         """At once, or where another thread samples, once that has ended. On a CPU nothing is given back."""
-        if self._device.type == "cpu":
+        if self.device.type == "cpu":
             return
         self._is_wanted = False
         if self._lock.acquire(blocking=False):
@@ -75,7 +75,7 @@ class SamplerOnDemand:
 
     def _drop(self) -> None:
         self._found = None
-        give_back(self._device)
+        give_back(self.device)
 
 
 @cache

@@ -3,9 +3,10 @@
     propose(prompts, n, seed) -> for every prompt at most n replies
 
 A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one that
-a time limit cuts off is left out. A generator may offer five things more, found by isinstance: counting tokens
-in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, giving way to others
-on its device, and leaving it. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
+a time limit cuts off is left out. A generator may offer six things more, found by isinstance: counting tokens
+in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, warming up, giving
+way to others on its device, and leaving it. `propose_within` bounds any generator; it is the only way in which
+synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -62,6 +63,12 @@ class LikesMany(Protocol):
 class GivesWay(Protocol):
     give_way: Callable[[], None]
     """Called between two pieces of its work on a GPU, of some 20 ms: others may have that meanwhile."""
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    def warm_up(self) -> None:
+        """Does what its first proposals would wait for. Raises GeneratorError where the device has no room."""
 
 
 @runtime_checkable

@@ -2,8 +2,8 @@
 
     with Preparation(...) as preparation:       the end of the outermost statement closes the judge, and the
                                                 generator leaves the device
-        preparation.begin()                     in threads: a judge, whose first worker takes the device, and a
-                                                generator, which takes nothing yet
+        preparation.begin()                     in threads: a judge, whose workers take the device, and a
+                                                generator, which takes it too
         preparation.judge(), .generator()       waits for it, or makes one
 
 Other generators than the bundled one are made where they are needed. transformers sets torch's default dtype while
@@ -16,16 +16,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, TypeVar
 
 import torch
 
 from cudal1_compile.generate.daemons import start_daemon
+from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import is_light
-from cudal1_compile.generate.protocol import Generator, leave_device
+from cudal1_compile.generate.protocol import Generator, WarmsUp, leave_device
+from cudal1_compile.judge.bench.worker_pool import beside_workers, uuid_of
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.sandbox import fork_server
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
 
@@ -41,7 +45,7 @@ class Preparation:
         self._judge = _Part(
             "cudal1-judge", self._make_judge, lambda judge: judge.close(), lambda judge: judge.wake()
         )
-        self._generator = _Part("cudal1-generator", self._make_generator, leave_device)
+        self._generator = _Part("cudal1-generator", self._make_generator, leave_device, self._warm_up)
 
     def __enter__(self) -> Preparation:
         self._depth += 1
@@ -76,6 +80,13 @@ class Preparation:
 
     def _make_generator(self) -> Generator:
         return self._session.generator(self._wanted, self._place.device)
+
+    def _warm_up(self, generator: Generator) -> None:
+        """What it says of the device it will say again when it is asked."""
+        index = self._place.device.index or 0
+        if isinstance(generator, WarmsUp):
+            with suppress(GeneratorError), beside_workers(LockFiles(uuid_of(index)), index):
+                generator.warm_up()
 
     def close(self) -> None:
         """Now, also within the with statements: what is asked for again is made again."""
@@ -122,6 +133,7 @@ class _Made(Generic[T]):
         self._found: T | None = None
         self._error: BaseException | None = None
         self._is_wanted = True
+        self._is_there = threading.Event()  # it, or the error
         self._thread = start_daemon(self._run, part.name)
 
     def _run(self) -> None:
@@ -130,16 +142,19 @@ class _Made(Generic[T]):
             with self._lock:
                 self._found = found
                 is_wanted = self._is_wanted
+            self._is_there.set()
             if not is_wanted:
                 self._part.drop(found)
             elif self._part.wake is not None:
                 self._part.wake(found)
         except BaseException as error:  # noqa: BLE001  whoever waits for it raises it
             self._error = error
+        finally:
+            self._is_there.set()
 
     def get(self) -> T:
         """Waits for it, and raises what its making raised."""
-        self._thread.ended.wait()
+        self._is_there.wait()
         if self._error is not None:
             raise self._error
         assert self._found is not None

@@ -8,10 +8,10 @@
     -> won | unprofitable (or at the floor) | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens to
-the time. Nothing is timed while a sampler is busy on the same GPU: one that gives way has baselines timed between
-its steps, for others all wait. Each reply and verdict is stored when it comes. A generator or judge that fails is a
-warning and leaves the regions unfinished, never an exception. Before a refusal counts, a known-good kernel passes
-on the same machine.
+the time. Nothing is timed while a sampler is busy on the same GPU: one that gives way has baselines timed
+between its steps, for others all wait. Each reply and verdict is stored when it comes. A generator or judge that
+fails is a warning and leaves the regions unfinished, never an exception. Before a refusal counts, a known-good
+kernel passes on the same machine.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[DeviceBen
     monkeypatch.setattr(device_bench, "build", built)
     host_load.functions()  # built here: a request's time is for the request
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(device_bench, "_uuid", lambda _: "GPU-0")
+    monkeypatch.setattr(device_bench, "uuid_of", lambda _: "GPU-0")
     limits = Limits(workers=2, build_threads=2, request_s=REQUEST_S, inductor=False)
     made = DeviceBench(HOST, limits, 0, partial(Worker, "tests.host_worker"))
     yield made

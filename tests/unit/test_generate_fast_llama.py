@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from cudal1_compile.generate import fast_llama
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, group_width
+from cudal1_compile.generate.llama_weights import take_weights
 
 Prompts = list[list[int]]
 
@@ -246,3 +247,10 @@ def test_each_capture_takes_the_memory_of_the_one_before(monkeypatch: pytest.Mon
         assert captured.sample(prompts, 30, 1.0, seed) == plain.sample(prompts, 30, 1.0, seed)
     assert len(pools) >= 8 and pools[0] is None and len(set(map(id, pools))) == len(pools)
     assert captured.graph is not None and captured.graph not in pools
+
+
+def test_it_gives_way_between_two_steps() -> None:
+    asked: list[int] = []
+    sampler = FastLlama(take_weights(make_model()), give_way=lambda: asked.append(1))
+    (reply,) = sampler.sample(make_prompts([5]), 7, temperature=0.0)
+    assert len(asked) == 1 + len(reply), "behind the prompts, and each token"

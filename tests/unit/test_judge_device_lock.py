@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_cache.descriptors import try_lock
+from cudal1_compile.judge.bench.worker_pool import beside_workers
 from cudal1_compile.judge.sandbox import device_lock as lock_module
 from cudal1_compile.judge.sandbox.device_lock import Descriptors, DeviceLock, LockFiles, let_go
 
@@ -334,3 +336,25 @@ def test_who_waits_says_so_and_when_it_is_over(files: LockFiles) -> None:
             with mine.alone():
                 time.sleep(0.001)
         assert told and told == [True, False] * (len(told) // 2)
+
+
+def test_who_works_beside_the_workers_lets_them_take_times_between_two_pieces() -> None:
+    files = LockFiles()
+    wants, has, done = threading.Event(), threading.Event(), threading.Event()
+
+    def worker() -> None:
+        lock = DeviceLock(files.descriptors())
+        lock.tell = lambda waits: wants.set()
+        with lock.alone():
+            has.set()
+            done.wait(10.0)
+
+    with beside_workers(files, 0) as give_way:
+        thread = threading.Thread(target=worker)
+        thread.start()
+        assert wants.wait(10.0) and not has.wait(0.1)
+        threading.Timer(0.1, done.set).start()
+        give_way()
+        assert has.is_set() and done.is_set(), "it comes back when the worker is done"
+    thread.join(10.0)
+    files.close()

@@ -13,7 +13,7 @@ import torch
 from cudal1_compile import backend
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
-from cudal1_compile.generate.errors import ModelMissing
+from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import parse_options
 from cudal1_compile.pipeline import preparation, process_state
@@ -162,6 +162,28 @@ def test_a_generator_that_is_late_is_not_waited_for_and_holds_nobody_up(
     assert not late
     go_on.set()
     assert thread.ended.wait(10.0) and late[0].left == 1
+
+
+def test_a_generator_is_there_before_it_is_warm(made: list[Judge], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device without room is no fault: it is told when something is asked for."""
+    go_on, warm = threading.Event(), threading.Event()
+
+    class Cold(Generator):
+        def warm_up(self) -> None:
+            go_on.wait(10.0)
+            warm.set()
+            raise GeneratorError("the device has no room")
+
+    make_with(monkeypatch, lambda: Cold(lambda: None))
+    with prepared("bundled") as preparing:
+        preparing.begin()
+        assert preparing._generator._coming is not None
+        thread = preparing._generator._coming._thread
+        generator = preparing.generator()
+        assert not warm.is_set()
+        go_on.set()
+        assert thread.ended.wait(10.0) and warm.is_set()
+        assert preparing.generator() is generator
 
 
 def test_a_model_that_is_missing_is_told_where_the_generator_is_awaited(

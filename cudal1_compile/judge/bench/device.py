@@ -35,7 +35,7 @@ from cudal1_compile.judge.bench.finals import FinalsRunner, Form, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
 from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
 from cudal1_compile.judge.bench.slots import Slots
-from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool
+from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool, uuid_of
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
 from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.checks.memcheck import find_fault
@@ -85,7 +85,7 @@ class DeviceBench:
         self._fork_server = fork_server.take()
         spawn = partial(spawn, compiled=self._compiled, fork_server=self._fork_server)
         self._builders = Builders(limits.build_count)
-        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request, LockFiles(_uuid(index)))
+        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request, LockFiles(uuid_of(index)))
         self._slots = Slots(*self._worker_pool.slots)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._suites = Prefetch(spawn, SUITE_MAKERS)
@@ -463,11 +463,6 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
-
-
-def _uuid(index: int) -> str:
-    """Of a device; empty where this process has none, and no worker will start."""
-    return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
 
 
 def _free_bytes(index: int) -> int:

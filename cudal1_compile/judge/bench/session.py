@@ -116,10 +116,12 @@ def _only(measure: Callable[[], object]) -> list[Verdict]:
     return []
 
 
-def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = None) -> DeviceSession:
+def open_session(
+    index: int, limits: Limits, device_lock: DeviceLock | None = None, shared: Path | None = None
+) -> DeviceSession:
     """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none.
 
-    device_lock: where other processes have sessions of the device too.
+    device_lock: where other processes have sessions of the device too. shared: a folder of all of them.
     """
     if not torch.cuda.is_available():
         raise ValueError(f"no CUDA device {index} can be used by this process")
@@ -129,18 +131,18 @@ def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = No
         torch.cuda.set_device(device)
         torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE, device)
         target = detect_target(device)
-        return DeviceSession(target, Clock(device, target.l2_bytes, device_lock), limits)
+        return DeviceSession(target, Clock(device, target.l2_bytes, device_lock), limits, shared)
 
 
 class DeviceSession:
     """Owns a device: its stream, its clock, the regions that are ready."""
 
-    def __init__(self, target: Target, clock: Clock, limits: Limits) -> None:
+    def __init__(self, target: Target, clock: Clock, limits: Limits, shared: Path | None = None) -> None:
         self.target = target
         self.clock = clock
         self.device = clock.device
         self.limits = limits
-        self.floor = Floor(clock)
+        self.floor = Floor(clock, shared)
         self._lean = LeanSession(target, clock, limits, self.floor, self._make_room, self._counted)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()

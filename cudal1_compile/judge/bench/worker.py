@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
-from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
+from cudal1_compile.judge.sandbox.isolation import give_up_privileges, shared_folder, take_over_pipes
 
 NEEDED = ("cudal1_compile.judge.checks.case_suite_file", "cudal1_compile.judge.bench.session")
 INDUCTOR = (
@@ -215,7 +215,8 @@ class _Server:
         device_lock = DeviceLock(request["lock_descriptors"]) if request["lock_descriptors"] else None
         if device_lock is not None:
             device_lock.tell = lambda waits: self._say(self._wire.encode(self._wire.waiting_message(waits)))
-        self._session = self._session_module.open_session(request["device"], limits, device_lock)
+        shared = shared_folder()
+        self._session = self._session_module.open_session(request["device"], limits, device_lock, shared)
         clock = self._session.clock
         return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -100,24 +100,8 @@ class WorkerPool:
         with self._lock:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
 
-    @contextmanager
-    def device(self) -> Iterator[Callable[[], None]]:
-        """For who works on the device beside the workers: nobody takes times meanwhile.
-
-        But where what it gives is called, between two pieces of that work.
-        """
-        descriptors = self._lock_files.descriptors()
-        lock = DeviceLock(descriptors)
-        lock.synchronize = self._synchronize
-        try:
-            with lock.inside():
-                yield lock.give_way
-        finally:
-            let_go(descriptors)
-
-    def _synchronize(self) -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize(self.index)
+    def device(self) -> AbstractContextManager[Callable[[], None]]:
+        return beside_workers(self._lock_files, self.index)
 
     @property
     def is_pressed(self) -> bool:
@@ -157,6 +141,32 @@ class WorkerPool:
             self._spare.kill()
         self._spare = None
         self._lock_files.close()
+
+
+def uuid_of(index: int) -> str:
+    """Of a device; empty where this process has none, and no worker will start."""
+    return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+@contextmanager
+def beside_workers(files: LockFiles, index: int) -> Iterator[Callable[[], None]]:
+    """For this process's own work on a device: no worker takes times meanwhile.
+
+    But where what it gives is called, between two pieces of that work.
+    """
+
+    def synchronize() -> None:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize(index)
+
+    descriptors = files.descriptors()
+    lock = DeviceLock(descriptors)
+    lock.synchronize = synchronize
+    try:
+        with lock.inside():
+            yield lock.give_way
+    finally:
+        let_go(descriptors)
 
 
 class Slot:

@@ -51,6 +51,11 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
     }
 
 
+def shared_folder() -> Path:
+    """Within a worker: the folder that it shares with the others of its judge, if it shares any."""
+    return Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
+
+
 def give_up_privileges(writable: Sequence[str] | None = None) -> dict[str, bool]:
     """Called once in the worker, before torch is imported. Returns which steps worked.
 

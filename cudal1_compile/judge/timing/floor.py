@@ -11,12 +11,14 @@ is a lower bound; algorithms with fewer multiplications (Winograd's) could pass 
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 
 import torch
 
@@ -36,9 +38,11 @@ SPLIT = 3  # TF32 products in the place of one of float32
 class Floor:
     """Of one clock's device; measured when it is first asked for, or part by part before."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, shared: Path | None = None) -> None:
+        """shared: a folder of all who have such a clock, so that one of them measures for all."""
         self._clock = clock
-        self._rates: dict[str, float] = {}  # multiplications and additions in a microsecond, by dtype
+        self._file = None if shared is None else shared / "floor.json"
+        self._measured: dict[str, float] = {}
 
     def us(self, program: Program) -> float:
         """Of one call, at the example's sizes."""
@@ -56,7 +60,7 @@ class Floor:
 
     @cached_property
     def _copies(self) -> Sequence[tuple[int, float]]:
-        return [(size, us) for size in COPIED_BYTES for us in [self._measure_copy(size)]]
+        return [(n, self._value(f"copy {n}", partial(self._measure_copy, n))) for n in COPIED_BYTES]
 
     def _measure_copy(self, size: int) -> float:
         clock = self._clock
@@ -73,9 +77,29 @@ class Floor:
             yield partial(self._rate, dtype)
 
     def _rate(self, dtype: str) -> float:
-        if dtype not in self._rates:
-            self._rates[dtype] = max(self._measured_rates(dtype))
-        return self._rates[dtype]
+        """Multiplications and additions in a microsecond."""
+        return self._value(dtype, lambda: max(self._measured_rates(dtype)))
+
+    def _value(self, name: str, measure: Callable[[], float]) -> float:
+        if name not in self._measured:
+            with self._clock.device_lock.alone():
+                self._measured |= self._read()
+                if name not in self._measured:
+                    self._measured[name] = measure()
+                    self._write()
+        return self._measured[name]
+
+    def _read(self) -> dict[str, float]:
+        if self._file is None or not self._file.exists():
+            return {}
+        return {str(name): float(value) for name, value in json.loads(self._file.read_text()).items()}
+
+    def _write(self) -> None:
+        """Whole at any time."""
+        if self._file is not None:
+            written = self._file.with_suffix(".new")
+            written.write_text(json.dumps(self._measured))
+            written.replace(self._file)
 
     def _measured_rates(self, dtype: str) -> Iterator[float]:
         if dtype == "f32":
