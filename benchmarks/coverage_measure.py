@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DECISIONS = ("Judging", "Done", "Decided")  # events of synthesis that a region's verdict or decision gives
 PREPARING = "Preparing"
-SETTLE_S = 20.0  # for calls until the trial between variants has decided
+SETTLE_S = 45.0  # for calls until the trial between variants has decided
 SETTLE_CALLS = 60  # after which calls are given at a pace, for variants that compile behind them
 PACE_S = 0.05
 ROUNDS_S = 4.0

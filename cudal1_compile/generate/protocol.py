@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import reprlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, runtime_checkable
 
 from cudal1_compile.generate.daemons import end_soon, start_daemon, wait_until
@@ -75,6 +76,20 @@ class WarmsUp(Protocol):
 class LeavesDevice(Protocol):
     def leave_device(self) -> None:
         """Gives back what it holds of a GPU, after a compile; the next proposals may take it again."""
+
+
+@contextmanager
+def beside_others(generator: Generator, device: AbstractContextManager[Callable[[], None]]) -> Iterator[None]:
+    """On a device that others use too, where the generator gives way. device: gives what lets them go first."""
+    if not isinstance(generator, GivesWay):
+        yield
+        return
+    alone = generator.give_way
+    with device as generator.give_way:
+        try:
+            yield
+        finally:
+            generator.give_way = alone
 
 
 def prompts_at_once(generator: Generator) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -25,7 +25,7 @@ import torch
 from cudal1_compile.generate.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import is_light
-from cudal1_compile.generate.protocol import Generator, WarmsUp, leave_device
+from cudal1_compile.generate.protocol import Generator, WarmsUp, beside_others, leave_device
 from cudal1_compile.judge.bench.worker_pool import beside_workers, uuid_of
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.sandbox import fork_server
@@ -83,9 +83,11 @@ class Preparation:
 
     def _warm_up(self, generator: Generator) -> None:
         """What it says of the device it will say again when it is asked."""
+        if not isinstance(generator, WarmsUp):
+            return
         index = self._place.device.index or 0
-        if isinstance(generator, WarmsUp):
-            with suppress(GeneratorError), beside_workers(LockFiles(uuid_of(index)), index):
+        with closing(LockFiles(uuid_of(index))) as files, suppress(GeneratorError):
+            with beside_others(generator, beside_workers(files, index)):
                 generator.warm_up()
 
     def close(self) -> None:

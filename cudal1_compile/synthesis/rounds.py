@@ -1,7 +1,7 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    where no worker is up yet the most valuable regions get their proposals meanwhile
-    aten's time of each region -> those at the floor are decided; the others in order of what they may gain
+    aten's time of each region (meanwhile the most valuable ones get their proposals, where that disturbs nobody)
+    -> those at the floor are decided; the others in order of what they may gain
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
@@ -19,16 +19,22 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 
 from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.generate.protocol import Generator, GivesWay, prompts_at_once, propose_within
+from cudal1_compile.generate.protocol import (
+    Generator,
+    GivesWay,
+    beside_others,
+    prompts_at_once,
+    propose_within,
+)
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.neighbours import Found, Neighbours
@@ -46,7 +52,7 @@ TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
 REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
-AT_FIRST = 16  # regions, whose replies take as long as a worker's start
+AT_FIRST = 24  # regions that are asked for by what they move, before aten's times order all
 MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -138,8 +144,12 @@ class _Run:
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
-        asked = self._ask_at_once()
-        scheduler.compare(self.tasks)
+        asked = self._first_group()
+        if isinstance(self.generator, GivesWay):
+            scheduler.compare(self.tasks, partial(self._ask, asked))
+        else:
+            self._ask(asked)
+            scheduler.compare(self.tasks)
         self._order_by_gain()
         self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
         for task in (t for t in self.tasks if t.is_begun):
@@ -172,12 +182,10 @@ class _Run:
         self._let_go_all_but(frozenset())
         self._tell()
 
-    def _ask_at_once(self) -> list[RegionTask]:
-        """While the workers take the device; nobody where one has it."""
-        if self.judge.workers or not self.timer.proposals_left_s or not (group := self._next_group(AT_FIRST)):
-            return []
-        self._ask(group)
-        return group
+    def _first_group(self) -> list[RegionTask]:
+        """To be asked for before anything is timed: while workers take the device, or by who gives way to them."""
+        is_beside = isinstance(self.generator, GivesWay) or not self.judge.workers
+        return self._next_group(AT_FIRST) if is_beside and self.timer.proposals_left_s else []
 
     def _tell(self) -> None:
         """How much is decided, by the time that the regions take in all their uses."""
@@ -241,7 +249,7 @@ class _Run:
     # proposals
 
     def _ask(self, group: list[RegionTask]) -> None:
-        share = 0.5 if len(self.tasks) > MANY and group[0].rounds_done == 0 else 1.0
+        share = 0.5 if len(self.tasks) > MANY and all(t.rounds_done == 0 for t in group) else 1.0
         asked = [_Asked(t, r) for t in group if t.wants_round for r in t.requests(share)]
         if not asked:
             return
@@ -260,26 +268,12 @@ class _Run:
         for n in sorted({a.request.n for a in asked}):
             self._propose([a for a in asked if a.request.n == n], n)
 
-    @contextmanager
-    def _beside_the_judge(self) -> Iterator[None]:
-        """A generator that gives way may be on the device that others take times on."""
-        if not isinstance(self.generator, GivesWay):
-            yield
-            return
-        alone = self.generator.give_way
-        with self.judge.device() as give_way:
-            self.generator.give_way = give_way
-            try:
-                yield
-            finally:
-                self.generator.give_way = alone
-
     def _propose(self, asked: list[_Asked], n: int) -> None:
         limit_s = self.timer.proposals_left_s
         deadline = time.monotonic() + limit_s
         try:
             prompts = [a.request.prompt for a in asked]
-            with self._beside_the_judge():
+            with beside_others(self.generator, self.judge.device()):
                 found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
         except GeneratorError as error:
             log.warning("no proposals for %d regions: %s", len({id(a.task) for a in asked}), error)

@@ -95,13 +95,14 @@ class EvaluationScheduler:
         self._is_last = False
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
-    def compare(self, tasks: Sequence[RegionTask]) -> None:
-        """Times aten for each, as long as that takes no more than FIRST_SHARE of the time."""
+    def compare(self, tasks: Sequence[RegionTask], meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Times aten for each, as long as that takes no more than FIRST_SHARE of the time, or than `meanwhile`."""
         end = time.monotonic() + FIRST_SHARE * self._timer.left_s
         self._regions = [_Region(task, self._places[task]) for task in tasks if task.baselines is None]
         try:
             for region in self._regions if self._timer.left_s > 0 else ():
                 region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
+            meanwhile()
             while (futures := self._open()) and (left_s := end - time.monotonic()) > 0:
                 self._wait(futures, min(LOOK_S, left_s))
                 self._take(is_answer=False)

@@ -1,4 +1,4 @@
-"""The floor's measures on a clock that a test reads off: each once, by the first worker of a judge that wants it."""
+"""The floor's measures on a clock that a test reads off: each once, by the first worker that wants it."""
 
 from __future__ import annotations
 

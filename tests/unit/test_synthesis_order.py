@@ -202,11 +202,11 @@ def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Cl
     judge.workers = 0
     asked: list[tuple[int, int]] = []  # baselines and calls of the generator, when candidates were timed first
     judge.before = lambda name: asked.append((len(judge.compared), len(generator.asked)))
-    programs = [program(1000 - i) for i in range(20)]
+    programs = [program(1000 - i) for i in range(30)]
     outcomes = synthesize_all(programs, generator, judge, Store.memory(), Budget(seconds=60, rounds=1))
     assert generator.asked[0] == [1000 - i for i in range(rounds.AT_FIRST)]
-    assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(20))
-    assert asked[0][0] >= 20 and asked[0][1] == 1, "their times come before the others' proposals"
+    assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(30))
+    assert asked[0][0] >= 30 and asked[0][1] == 1, "their times come before the others' proposals"
     assert all(o.judged for o in outcomes)
 
 
@@ -250,21 +250,26 @@ class GivesWayOnce(ScriptedGenerator):
         return super().propose(prompts, n, seed)
 
 
-@pytest.mark.parametrize(("kind", "compared"), [(GivesWayOnce, [40, 30]), (ScriptedGenerator, [])])
+@pytest.mark.parametrize(
+    ("kind", "second"),
+    [(GivesWayOnce, [(40, True), (30, True)]), (ScriptedGenerator, [(40, True)])],
+)
 def test_baselines_are_timed_between_the_steps_of_a_sampler_that_gives_way(
-    kind: type[ScriptedGenerator], compared: list[int]
+    kind: type[ScriptedGenerator], second: list[tuple[int, bool]]
 ) -> None:
-    judge, before = ScriptedJudge(), list[int]()
+    """aten's with the first proposals, Inductor's of the regions that are being written for."""
+    judge, asked = ScriptedJudge(), list[list[tuple[int, bool]]]()
 
     def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
-        before.extend(rows for rows, inductor in judge.compared if inductor)
+        asked.append(list(judge.compared))
         return [[reply("good_120")] for _ in prompts]
 
     generator = kind(script)
-    budget = Budget(seconds=60, rounds=1, samples_per_round=1)
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
     outcomes = synthesize_all([program(40), program(30)], generator, judge, Store.memory(), budget)
-    assert before == compared and all(isinstance(o.result, Won) for o in outcomes)
-    assert sorted(rows for rows, inductor in judge.compared if inductor) == [30, 40], "each once"
+    first = [(40, False), (30, False)]
+    assert asked == [first, first + second] and all(isinstance(o.result, Won) for o in outcomes)
+    assert judge.compared == [*first, (40, True), (30, True)], "each once"
     assert getattr(generator, "give_way", None) is getattr(kind, "give_way", None), "the judge's is gone"
 
 
