@@ -86,9 +86,12 @@ class Preparation:
         if not isinstance(generator, WarmsUp):
             return
         index = self._place.device.index or 0
-        with closing(LockFiles(uuid_of(index))) as files, suppress(GeneratorError):
-            with beside_others(generator, beside_workers(files, index)):
-                generator.warm_up()
+        with (
+            suppress(GeneratorError),
+            closing(LockFiles(uuid_of(index))) as files,
+            beside_others(generator, beside_workers(files, index)),
+        ):
+            generator.warm_up()
 
     def close(self) -> None:
         """Now, also within the with statements: what is asked for again is made again."""
