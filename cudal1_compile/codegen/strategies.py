@@ -14,6 +14,9 @@ Variants come likely best first; a template draws among them, tests enumerate th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice, pairwise
 
@@ -60,15 +63,40 @@ def variants(program: Program) -> list[Schedule]:
 
 def is_legal(program: Program, schedule: Schedule) -> bool:
     """Whether it says how each stage of the program is laid out, in a way that can be written."""
+    return fit(program, schedule) == schedule and len(schedule.stages) == len(_choices(program, schedule))
+
+
+def fit(program: Program, schedule: Schedule) -> Schedule | None:
+    """What can be written and differs least: of each stage that it lays out, the same kind with other numbers.
+
+    Also the beginning of one. None where a stage has no such kind.
+    """
+    count, choices = len(schedule.stages), _choices(program, schedule)
+    if any(replace(v, stages=v.stages[:count]) == schedule for v in variants(program)):
+        return schedule
+    if count > len(choices):
+        return None
+    stages = [_nearest(s, legal) for s, legal in zip(schedule.stages, choices, strict=False)]
+    found = tuple(s for s in stages if s is not None)
+    return replace(schedule, stages=found) if len(found) == count else None
+
+
+def _choices(program: Program, schedule: Schedule) -> Sequence[Sequence[StageSchedule]]:
+    """Of each stage of its plan; none where it has no plan."""
     plan = cut_stages(program, flat=schedule.flat)
     if plan is None:
-        return False
-    if schedule.strategy == "fused":
-        return len(schedule.stages) == 1 and schedule.stages[0] in fused.schedules(plan)
-    if len(schedule.stages) != len(plan.stages):
-        return False
-    pairs = zip(schedule.stages, plan.stages, strict=True)
-    return all(s in stage_schedules(stage) for s, stage in pairs) or schedule in variants(program)
+        return ()
+    is_fused = schedule.strategy == "fused"
+    return [fused.schedules(plan)] if is_fused else [stage_schedules(stage) for stage in plan.stages]
+
+
+def _nearest(wanted: StageSchedule, legal: Sequence[StageSchedule]) -> StageSchedule | None:
+    def difference(s: StageSchedule) -> float:
+        mine, its = ((x.vector, x.block, x.splits, *(x.tile or ())) for x in (wanted, s))
+        doublings = sum(abs(math.log2(a / b)) for a, b in zip(mine, its, strict=False))
+        return doublings + (wanted.cached != s.cached) + abs(len(mine) - len(its))
+
+    return min((s for s in legal if s.kind == wanted.kind), key=difference, default=None)
 
 
 def write_code(program: Program, schedule: Schedule) -> str:

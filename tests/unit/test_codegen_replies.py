@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cudal1_compile.codegen.stages.schedule import parse_schedule
 from cudal1_compile.codegen.templates import (
     TEMPLATES,
     draw_reply,
+    fit_design,
     lower_design,
     variants,
     write_analysis,
@@ -79,7 +81,7 @@ def test_a_design_says_all_that_its_code_takes(family: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda design: design.replace("vector 4", "vector 3"),
+        lambda design: design.replace(": warp, vector 4", ": warps, vector 4"),
         lambda design: design.replace("stage 0", "stage 0 over d0=1: block, vector 4, block 256\nstage 1"),
         lambda design: design.partition("\n")[0],
         lambda design: design.replace("grouped.", "grouped by rows."),
@@ -92,6 +94,21 @@ def test_what_is_no_whole_design_of_a_program_leads_to_no_code(change: Callable[
     reply = write_reply(program, variants(program)[0])
     assert reply is not None and lower_design(program, reply.design) == reply
     assert change(reply.design) != reply.design and lower_design(program, change(reply.design)) is None
+
+
+def test_numbers_that_cannot_be_written_become_the_nearest_ones() -> None:
+    """A model counts badly what a table counts exactly: the parts of a row, the width of a vector."""
+    program = parse_program(ROWS.replace("d1=1024", "d1=409600"))
+    joined = next(s for s in variants(program) if s.stages[0].kind == "joined")
+    reply = write_reply(program, joined)
+    assert reply is not None
+    (stage,) = joined.stages
+    guessed = replace(stage, splits=stage.splits + 1, vector=8)
+    design = reply.design.replace(stage.describe(), guessed.describe())
+    assert design != reply.design and lower_design(program, design) == reply
+    head = design.partition("\nf0:")[0]
+    assert fit_design(program, head) == reply.design.partition("\nf0:")[0]
+    assert fit_design(program, head.replace(": joined", ": tile")) is None, "another kind is another design"
 
 
 def draw(seed: int, family: str) -> Program:
