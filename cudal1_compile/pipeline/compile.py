@@ -84,13 +84,14 @@ class CompileJob:
 class Pipeline:
     """The steps for one graph; each may be called alone (`cudal1 plan` stops before compiling)."""
 
+    inductors: CompiledGraph | None = None  # its variant, where that is there already
+    inductors_s = 0.0  # that this took
+
     def __init__(self, job: CompileJob, session: Session) -> None:
         self.job, self.session = job, session
         self.begun_s = time.monotonic()
         self.collect_s = 0.0  # the longest that it took to collect the graphs
         self.compiled_s = 0.0  # that its variants took
-        self.inductors: CompiledGraph | None = None  # its variant, where that is there already
-        self.inductors_s = 0.0  # that this took
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)

@@ -329,7 +329,7 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
         SimpleNamespace(synthesize=synthesize, preparation=nullcontext(), spent_s=0.0),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
-    self.passes, self.collect_s, self.inductors_s = PassLog(), 1.0, 0.0
+    self.passes, self.collect_s = PassLog(), 1.0
     collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
     traced: list[GraphPlanned] = []
     monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
