@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import cast
@@ -16,8 +18,7 @@ from torch._subclasses import fake_tensor
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench.prefetch import Prefetch
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.device_lock import LockFiles
-from cudal1_compile.judge.sandbox.fork_server import ForkServer
+from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.timing.ahead import _stay_off_the_device
 from cudal1_fx_passes.program.text import parse_program, print_program
@@ -59,57 +60,37 @@ out0 f32[d0,d1] = t2
 """
 
 
-# what the judge's worker does with a region
+# what the judge's worker does with a region, in an environment like its own
 WORKER = """
-def main():
-    import json, os
-    from cudal1_compile.judge.sandbox.isolation import take_over_pipes
-
-    requests, replies = take_over_pipes()
-    os.write(replies, b'{"given_up": {"nothing": true}}\\n')
-    texts = json.loads(os.read(requests, 1 << 16))["texts"]
-
-    import torch
-    from torch._dynamo.utils import counters
-    from cudal1_compile.judge.timing.baseline import inductor_baseline
-    from cudal1_compile.judge.inputs.make import make_inputs
-    from cudal1_fx_passes.program.evaluate import evaluate
-    from cudal1_fx_passes.program.text import parse_program
-
-    for text in texts:
-        program = parse_program(text)
-        inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
-        with torch.no_grad():
-            got = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
-        slack = 0.2 if "dot_tf32" in text else 1e-5  # a CPU's convolution does not round its operands
-        torch.testing.assert_close(list(got), list(evaluate(program, inputs)), rtol=1e-4, atol=slack)
-    hits, misses = counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"]
-    os.write(replies, json.dumps({"hits": hits, "misses": misses}).encode() + b"\\n")
+import sys, torch
+from torch._dynamo.utils import counters
+from cudal1_compile.judge.timing.baseline import inductor_baseline
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.text import parse_program
+for text in sys.argv[1:]:
+    program = parse_program(text)
+    inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
+    with torch.no_grad():
+        got = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
+    slack = 0.2 if "dot_tf32" in text else 1e-5  # a CPU's convolution does not round its operands
+    torch.testing.assert_close(list(got), list(evaluate(program, inputs)), rtol=1e-4, atol=slack)
+print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
 """
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("scalar")
-def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By forks of one server, the worker's before that has imported Inductor, the other's once it is warm."""
-    (tmp_path / "baselines_for_tests.py").write_text(WORKER)
-    monkeypatch.syspath_prepend(tmp_path)
-    server, files = ForkServer(), LockFiles()
-    worker = Worker("baselines_for_tests", compiled=tmp_path, lock_files=files, fork_server=server)
-    ahead = Worker(compiled=tmp_path, fork_server=server)
+def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
+    ahead = Worker(compiled=tmp_path)
     known = [region("softmax"), *map(parse_program, (STRIDED, PRODUCT, CONVOLUTION, GRADIENTS))]
-    try:
-        for program in known:
-            assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
-        texts = [print_program(program) for program in (*known, region("silu"))]
-        assert worker.ask({"texts": texts}, 120.0) == {"hits": 5, "misses": 1}
-    finally:
-        for one in (worker, ahead):
-            one.kill()
-        server.close()
-        files.close()
+    for program in known:
+        assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
+    ahead.kill()
+    texts = [print_program(program) for program in (*known, region("silu"))]
+    environment = dict(worker_environment(tmp_path, tmp_path))
+    done = subprocess.run([sys.executable, "-c", WORKER, *texts], env=environment, capture_output=True)
+    assert done.stdout.split() == [b"5", b"1"], done.stderr.decode()
 
 
 class _Slow:

@@ -268,27 +268,20 @@ def test_without_a_server_workers_start_alone_and_its_forks_end_with_it(tmp_path
     own.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "much"), [(NEEDED[0], None), (INDUCTOR[0], b"needed"), ("torch._inductor.choices", b"imported")]
-)
-def test_forks_can_use_cuda_or_there_are_none(
-    name: str, much: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", [INDUCTOR[0], NEEDED[0]])
+def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.11's Inductor asked CUDA on import, and each kernel on a GPU "faulted" in its worker."""
     text = ASKS_CUDA.format(name=name)
-    if much is None:  # asked before Inductor's turn comes, and the worker that starts alone needs none
+    if name not in INDUCTOR:  # asked before Inductor's turn comes, and the worker that starts alone needs none
         text += WITHOUT.format(names=INDUCTOR)
     (tmp_path / "sitecustomize.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)  # processes that this one starts have its path
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # so that nobody else asks CUDA whether there is a device
     own = ForkServer()
     worker = Worker(fork_server=own, compiled=tmp_path)
     try:
-        if much is not None:
+        if name in INDUCTOR:
             suite(worker, tmp_path)
             pid_of(worker)
-            assert own._process is not None
-            assert Path(f"/proc/{own._process.pid}/cmdline").read_bytes().split(b"\0")[-2] == much
         else:
             with pytest.raises(WorkerLost):
                 suite(worker, tmp_path)

@@ -1,16 +1,15 @@
 """The fork server's own process: imports what workers need, forks one a request. Started by fork_server.py.
 
-    python -m cudal1_compile.judge.bench.fork_server_process DESCRIPTOR OF A SOCKET [needed | imported]
+    python -m cudal1_compile.judge.bench.fork_server_process DESCRIPTOR OF A SOCKET [NEEDED]
 
-It opens no CUDA context and keeps to one thread, so that a fork is as good as a new process. Where CUDA has been
-asked all the same, as importing Inductor does in torch 2.11, no fork could use the device: it then begins again,
-and leaves that out.
+It opens no CUDA context and starts no thread, so that a fork is as good as a new process. Where an import has
+asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: it then
+begins again, and leaves Inductor out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import gc
 import importlib
@@ -25,13 +24,12 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-import torch  # by that name: Inductor's keys hold torch's memory formats as of the first module that has it
+import torch
 
-from cudal1_compile.judge.bench import warm_up, worker
+from cudal1_compile.judge.bench import worker
 from cudal1_compile.judge.sandbox.isolation import die_with_parent
 
-NEEDED, IMPORTED, WARM = "needed", "imported", "warm"  # how much it does before it serves
-CUDA_SUCCESS = 0
+NEEDED = "needed"
 MESSAGE_BYTES = 1 << 18
 DESCRIPTORS = 16  # of a message
 POLL_S = 2e-3  # between two looks at what is to be reaped
@@ -41,24 +39,22 @@ FIRST_S, NEXT_S = 2.0, 0.5  # for a judge that is being made
 def main() -> None:
     """Serves until the socket closes."""
     die_with_parent()
-    descriptor, much = [*sys.argv[1:], WARM][:2]
+    descriptor, few = sys.argv[1], sys.argv[2:] == [NEEDED]
     worker.import_all(worker.NEEDED)
     if _has_asked_cuda():
         return  # workers import by themselves
     server = socket.socket(fileno=int(descriptor))
-    if much != NEEDED:
+    if not few:
         _fork_urgent(server, FIRST_S)
-        for _ in worker.later():
+        for name in worker.INDUCTOR:
+            worker.import_all([name])
             _fork_urgent(server)
         if _has_asked_cuda():
-            _begin_again(descriptor, NEEDED)
-    if much == WARM:
-        before = _count_threads()
-        for step in warm_up.STEPS:
-            warm_up.attempt(step)
-            _fork_urgent(server)
-        if _has_asked_cuda() or _count_threads() > before:
-            _begin_again(descriptor, IMPORTED)
+            os.execv(
+                sys.executable,
+                [sys.executable, "-m", "cudal1_compile.judge.bench.fork_server_process", descriptor, NEEDED],
+            )
+        worker.hash_sources()
     gc.freeze()  # so that collections in forks do not copy the pages of what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
@@ -74,12 +70,6 @@ def main() -> None:
                 _fork(request, descriptors, (server.fileno(), *reaped.values()))
         for pid in [pid for pid in reaped if _is_gone(pid)]:
             os.close(reaped.pop(pid))
-
-
-def _begin_again(descriptor: str, much: str) -> None:
-    """Does not return."""
-    module = "cudal1_compile.judge.bench.fork_server_process"
-    os.execv(sys.executable, [sys.executable, "-m", module, descriptor, much])
 
 
 def _fork_urgent(server: socket.socket, first_s: float = 0.0) -> None:
@@ -98,25 +88,11 @@ def _fork_urgent(server: socket.socket, first_s: float = 0.0) -> None:
 
 
 def _has_asked_cuda() -> bool:
-    """Whether a fork of this process would be refused the device: by torch, or by CUDA, whoever has asked that."""
-    if _is_cuda_initialised():
-        return True
+    """Whether torch would refuse the device to a fork of this process."""
     pid = os.fork()
     if pid == 0:
         os._exit(int(torch.cuda._is_in_bad_fork()))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
-
-
-def _is_cuda_initialised() -> bool:
-    with contextlib.suppress(OSError):  # nobody has loaded it
-        driver = ctypes.CDLL("libcuda.so.1", os.RTLD_LAZY | os.RTLD_NOLOAD)
-        return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == CUDA_SUCCESS)
-    return False
-
-
-def _count_threads() -> int:
-    """Of this process, of which a fork has one."""
-    return len(os.listdir("/proc/self/task"))
 
 
 def _fork(request: dict[str, Any], descriptors: Sequence[int], own: Sequence[int]) -> None:

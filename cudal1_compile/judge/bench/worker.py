@@ -31,10 +31,6 @@ INDUCTOR = (
     *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),
     *("torch._inductor.runtime.triton_heuristics", "torch._inductor.fx_passes.post_grad"),
     *("functorch.compile", "networkx", "jinja2", "triton", "triton.backends"),  # with Inductor's first compile
-    # with the first one that is found in its cache, too
-    *("torch.distributed.tensor.experimental", "torch.export._trace", "torch.fx.experimental.validator"),
-    *("torch._dynamo.dce_extra_outputs", "torch._subclasses.schema_check_mode"),
-    *("torch._inductor.codegen.memory_planning", "torch._inductor.hooks"),
 )
 BACKGROUND = 10  # nice value of a process that compiles ahead
 IDLE_S = 0.02  # without a request, after which what is not imported yet is
@@ -68,8 +64,6 @@ def later(ahead: Callable[[], Iterable[None]] = tuple) -> Iterator[None]:
         yield from ahead()
         import_all([name])
         yield
-    register_backends()
-    yield
     hash_sources()
     gc.freeze()
 
@@ -95,17 +89,6 @@ def import_all(modules: Iterable[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-
-
-def register_backends() -> None:
-    """Dynamo's and Inductor's, each a module or more, as far as this torch has them."""
-    with contextlib.suppress(ImportError):
-        from torch._dynamo.backends.registry import lookup_backend
-        from torch._inductor.codegen.common import get_device_op_overrides, init_backend_registration
-
-        lookup_backend("inductor")
-        init_backend_registration()
-        get_device_op_overrides("cpu")
 
 
 def hash_sources() -> None:
