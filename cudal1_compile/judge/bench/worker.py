@@ -58,7 +58,7 @@ def main() -> None:
                 os._exit(3)
 
 
-def later(ahead: Callable[[], Iterable[None]] = tuple) -> Iterator[None]:
+def later(ahead: Callable[[], Iterable[None]]) -> Iterator[None]:
     """What the first requests would wait for, then the imports that not each of them needs, a module at a time."""
     for name in INDUCTOR:
         yield from ahead()
