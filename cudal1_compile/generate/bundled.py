@@ -117,6 +117,7 @@ class BundledGenerator:
         check_ids(config.directory, self.codec.tokenizer.get_vocab_size(), checkpoint.settings.vocab)
         self._code_token = find_code_token(self.codec)
         self.give_way: Callable[[], None] = lambda: None
+        self.writes_designs = True
         device = torch.device(config.device)
         self._on_demand = SamplerOnDemand(partial(self._load, checkpoint, device, dtype), device)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS

@@ -3,10 +3,10 @@
     propose(prompts, n, seed) -> for every prompt at most n replies
 
 A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one that
-a time limit cuts off is left out. A generator may offer six things more, found by isinstance: counting tokens
-in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, warming up, giving
-way to others on its device, and leaving it. `propose_within` bounds any generator; it is the only way in which
-synthesis calls one.
+a time limit cuts off is left out. A generator may offer seven things more, found by isinstance: counting tokens
+in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, that it writes
+designs, warming up, giving way to others on its device, and leaving it. `propose_within` bounds any generator; it
+is the only way in which synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -58,6 +58,12 @@ class LikesMany(Protocol):
     @property
     def prompts_at_once(self) -> int:
         """Prompts in one call, some eight replies each, beyond which a larger call is no quicker a reply."""
+
+
+@runtime_checkable
+class WritesDesigns(Protocol):
+    writes_designs: bool
+    """Its replies are designs as codegen lowers them, so that what is measured at one size serves at others."""
 
 
 @runtime_checkable

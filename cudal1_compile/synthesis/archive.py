@@ -102,10 +102,11 @@ class Archive:
     def exemplars(self) -> list[Exemplar]:
         return [Exemplar(a.code, a.speedup) for a in self.scored() if a.speedup is not None]
 
-    def relatives(self) -> list[Exemplar]:
+    def relatives(self) -> list[Attempt]:
+        """Measured candidates for other sizes of the region, fastest first."""
         found: list[Attempt] = []
         self._try(lambda: found.extend(self.store.best_relatives(self.region, self.target_key, RELATIVES)))
-        return [Exemplar(a.code, a.speedup) for a in found if a.speedup is not None]
+        return found
 
     def refusals(self, limit: int) -> list[str]:
         """The latest reasons, each once."""

@@ -4,6 +4,7 @@
     -> those at the floor are decided; the others in order of what they may gain
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
+    a design that was measured at one size, by anybody, is lowered for the others before these are asked for
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
     -> won | unprofitable (or at the floor) | unfinished
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
@@ -31,6 +32,7 @@ from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import (
     Generator,
     GivesWay,
+    WritesDesigns,
     beside_others,
     prompts_at_once,
     propose_within,
@@ -144,7 +146,8 @@ class _Run:
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
-        asked = self._first_group()
+        heirs = self._inherit()
+        asked = self._first_group(heirs)
         if isinstance(self.generator, GivesWay):
             scheduler.compare(self.tasks, partial(self._ask, asked))
         else:
@@ -157,14 +160,18 @@ class _Run:
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         line = [alike[0] for alike in self._in_line()]
         first = self.places[line[0]] if line and not line[0].to_judge() else len(self.tasks) + 1
-        begun = [t for t in self.tasks if self.places[t] < first or t in asked]
+        begun = [t for t in self.tasks if self.places[t] < first or t in asked or t in heirs]
         left = {*scheduler.run(begun), *(t for t in self.tasks if t not in begun)}
         self._let_go_all_but(left)
-        while self.timer.proposals_left_s > 0 and (group := self._next_group()):
+        while self.timer.proposals_left_s > 0:
+            heirs = self._inherit()
+            group = self._next_group(heirs)
+            if not group and not heirs:
+                break
             if isinstance(self.generator, GivesWay):
                 scheduler.begin(group)
             self._ask(group)
-            left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
+            left = set(scheduler.run([t for t in self.tasks if t in left or t in group or t in heirs]))
             self._let_go_all_but(left)
         scheduler.run([t for t in self.tasks if t in left], is_last=True)  # what was not built in its round
         self.judge.expect([])
@@ -182,10 +189,10 @@ class _Run:
         self._let_go_all_but(frozenset())
         self._tell()
 
-    def _first_group(self) -> list[RegionTask]:
+    def _first_group(self, heirs: Sequence[RegionTask]) -> list[RegionTask]:
         """To be asked for before anything is timed: while workers take the device, or by who gives way to them."""
         is_beside = isinstance(self.generator, GivesWay) or not self.judge.workers
-        return self._next_group(AT_FIRST) if is_beside and self.timer.proposals_left_s else []
+        return self._next_group(heirs, AT_FIRST) if is_beside and self.timer.proposals_left_s else []
 
     def _tell(self) -> None:
         """How much is decided, by the time that the regions take in all their uses."""
@@ -201,13 +208,35 @@ class _Run:
         self.tasks.sort(key=lambda t: -(gains[t] or 0.0) * self.uses[t.region.fingerprint])
         self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
-    def _next_group(self, limit: int = sys.maxsize) -> list[RegionTask]:
-        """Regions that are fewest rounds along, as many as the generator takes, and `limit` at most."""
+    def _next_group(self, heirs: Sequence[RegionTask], limit: int = sys.maxsize) -> list[RegionTask]:
+        """Regions that are fewest rounds along, as many as the generator takes, and `limit` at most.
+
+        heirs: what they got is judged first.
+        """
         size = self.budget.regions_at_once or min(prompts_at_once(self.generator), self._in_time)
         for alike in self._in_line():
-            if group := list(islice(filter(self._take_over, alike), min(size, limit))):
+            line = self._line(t for t in alike if t not in heirs)
+            if group := list(islice(filter(self._take_over, line), min(size, limit))):
                 return group
         return []
+
+    def _inherit(self) -> list[RegionTask]:
+        """Regions that get the fastest designs of others of their structure, which is asked for once then."""
+        heirs: list[RegionTask] = []
+        for task in self.tasks:
+            if (heritage := task.heritage()) and self._take_over(task):
+                task.inherit(heritage)
+                heirs.append(task)
+        return heirs
+
+    def _line(self, tasks: Iterable[RegionTask]) -> Iterator[RegionTask]:
+        """Of designs that will be lowered for all of a structure, one region of it, in a first round."""
+        seen: set[str] = set()
+        for task in tasks:
+            is_heir = isinstance(self.generator, WritesDesigns) and task.region.relative in seen
+            if task.rounds_done or not is_heir:
+                yield task
+            seen.add(task.region.relative)
 
     @property
     def _in_time(self) -> int:
@@ -249,7 +278,8 @@ class _Run:
     # proposals
 
     def _ask(self, group: list[RegionTask]) -> None:
-        share = 0.5 if len(self.tasks) > MANY and all(t.rounds_done == 0 for t in group) else 1.0
+        is_first = all(t.rounds_done == 0 for t in group)
+        share = 0.5 if is_first and len(list(self._line(self.tasks))) > MANY else 1.0
         asked = [_Asked(t, r) for t in group if t.wants_round for r in t.requests(share)]
         if not asked:
             return

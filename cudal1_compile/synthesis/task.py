@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
+from cudal1_compile.codegen.templates import lower_design
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
@@ -26,7 +27,8 @@ from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
-from cudal1_compile.kernel.candidate import CandidateError
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, print_reply
+from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.target import Target
@@ -54,6 +56,8 @@ from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 
+HEIRLOOMS = 3  # designs that won at other sizes, or lost least, before anybody is asked
+INHERITED = "inherited:"  # the generator of such candidates
 REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another examination
 WAITS = "waits for the judge"
@@ -178,7 +182,8 @@ class RegionTask:
         chosen = []
         if seed is not None:
             own = self.archive.exemplars()
-            chosen = choose_exemplars(own, self.exemplars, seed, [] if own else self.archive.relatives())
+            others = [] if own else [Exemplar(a.code, a.speedup or 0.0) for a in self.archive.relatives()]
+            chosen = choose_exemplars(own, self.exemplars, seed, others)
         return build_prompt(
             self.target.facts(),
             self.region.text,
@@ -195,6 +200,23 @@ class RegionTask:
     def _number(self, purpose: str) -> int:
         text = f"{self.seed} {self.region.fingerprint} {purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
+
+    def heritage(self) -> list[Reply]:
+        """What the fastest designs at other sizes lead to at these; none for a region that was asked for."""
+        if self.archive.attempts or self.rounds_done or not self.wants_round:
+            return []
+        found: dict[str, Reply] = {}
+        for relative in self.archive.relatives():
+            reply = lower_design(self.program, relative.design) if len(found) < HEIRLOOMS else None
+            if reply is not None:
+                found.setdefault(normalised_digest(reply.code), reply)
+        return list(found.values())
+
+    def inherit(self, heritage: Sequence[Reply]) -> None:
+        """In place of a first round of proposals."""
+        self._asked = 1
+        rows = [read_proposal(self.region, INHERITED, "", print_reply(reply)) for reply in heritage]
+        self.archive.put([self._first_row(row) for row in rows])
 
     def take_replies(self, request: Request, replies: Sequence[str]) -> None:
         """Stores every reply: refused text and known code with their verdict, new code as waiting for one."""

@@ -1,0 +1,102 @@
+"""Designs that were measured at one size are lowered for others of the structure, before these are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from synthesis_doubles import GPU, ScriptedJudge
+
+from cudal1_cache import Store
+from cudal1_compile.codegen.templates import variants, write_reply
+from cudal1_compile.judge.verdict import Accepted, Rejected, Timed, Verdict
+from cudal1_compile.kernel.candidate import print_reply
+from cudal1_compile.synthesis import Budget, Outcome, Unprofitable, Won, synthesize_all
+from cudal1_compile.synthesis.task import HEIRLOOMS
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+
+BUDGET = Budget(seconds=60, rounds=1, samples_per_round=4)
+
+
+def rows(count: int, width: int = 1024) -> Program:
+    return parse_program(
+        f"region v1\ndims d0={count} d1={width}\nin0 f32[d0,d1]\nt0 f32[d0] = amax(in0) over d1\n"
+        "t1 f32[d0,d1] = sub(in0, t0)\nout0 f32[d0,d1] = t1\n"
+    )
+
+
+class Templates:
+    """Writes what templates would: designs and their code."""
+
+    name = "bundled:templates"
+    budget_tokens = 4096
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        sizes = [int(p.split("d0=")[1].split()[0]) for p in prompts]
+        self.asked.append(sizes)
+        return [self._replies(rows(size), n) for size in sizes]
+
+    def _replies(self, program: Program, n: int) -> list[str]:
+        found = (write_reply(program, schedule) for schedule in variants(program))
+        return [print_reply(r) for r in found if r is not None][:n]
+
+
+class Designs(Templates):
+    writes_designs = True
+
+
+class Judge(ScriptedJudge):
+    """All that is written is right, and one and the same times as fast; notes what was judged for which size."""
+
+    def __init__(self, score: float = 1.2) -> None:
+        super().__init__()
+        self.score = score
+        self.tried: list[int] = []
+
+    def _judge(self, program: Program, code: str) -> Verdict:
+        self.tried.append(program.axes[0].size)
+        return Rejected("verify", "out0 differs") if self.score == 0 else Timed(*self._measured(self.score, False))
+
+    def examine(self, program: Program, code: str) -> Verdict:
+        return Accepted(self._proof(self.score))
+
+
+def written(store: Store, outcome: Outcome) -> set[str]:
+    return {a.generator for a in store.attempts(outcome.fingerprint, GPU.key)}
+
+
+@pytest.mark.parametrize(("kind", "asked"), [(Designs, [[512]]), (Templates, [[512, 256, 128]])])
+def test_a_structure_is_asked_for_once(kind: type[Templates], asked: list[list[int]]) -> None:
+    """By who writes designs: another's code serves at its own size."""
+    generator, judge, store = kind(), Judge(), Store.memory()
+    outcomes = synthesize_all([rows(512), rows(256), rows(128)], generator, judge, store, BUDGET)
+    assert generator.asked == asked and all(isinstance(o.result, Won) for o in outcomes)
+    if kind is Designs:
+        assert [written(store, o) for o in outcomes] == [{"bundled"}, {"inherited"}, {"inherited"}]
+        assert judge.tried.count(256) == judge.tried.count(128) == HEIRLOOMS
+
+
+def test_what_an_earlier_call_measured_comes_before_the_generator() -> None:
+    generator, judge, store = Templates(), Judge(), Store.memory()
+    synthesize_all([rows(512)], generator, judge, store, BUDGET)
+    (won,) = synthesize_all([rows(300)], generator, judge, store, BUDGET)
+    assert generator.asked == [[512]] and isinstance(won.result, Won) and written(store, won) == {"inherited"}
+
+
+def test_who_inherits_nothing_is_asked_for() -> None:
+    """No reply of the first one's was right."""
+    generator, judge, store = Designs(), Judge(score=0), Store.memory()
+    outcomes = synthesize_all([rows(512), rows(256)], generator, judge, store, BUDGET)
+    assert generator.asked == [[512], [256]]
+    assert all(isinstance(o.result, Unprofitable) for o in outcomes)
+
+
+def test_an_heir_that_loses_is_decided_too() -> None:
+    generator, judge, store = Designs(), Judge(score=0.7), Store.memory()
+    outcomes = synthesize_all([rows(512), rows(256)], generator, judge, store, Budget(seconds=60, rounds=3))
+    assert generator.asked == [[512]], "too far behind for another round"
+    assert all(isinstance(o.result, Unprofitable) for o in outcomes)
