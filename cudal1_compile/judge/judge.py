@@ -71,7 +71,7 @@ class Bench(Protocol):
 
     def submit_quick(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]: ...
 
-    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]: ...
+    def submit_exam(self, program: Program, candidate: Candidate, seed: int, is_sure: bool) -> Future[Verdict]: ...
 
     def submit_finalists(
         self, program: Program, candidates: Sequence[Candidate], seed: int
@@ -179,12 +179,15 @@ class Judge:
         """Timed before anything is proven (on the host target: a cost), or refused for what is grossly wrong."""
         return self._submit(tasks, self._bench.submit_quick)
 
-    def submit_exam(self, program: Program, code: str) -> Future[Verdict]:
-        """Every gate of `judge` and of `finalists`. Timed: a closer look showed that it cannot win."""
+    def submit_exam(self, program: Program, code: str, is_sure: bool = False) -> Future[Verdict]:
+        """Every gate of `judge` and of `finalists`. Timed: a closer look showed that it cannot win.
+
+        is_sure: its quick time has shown that it is faster; no closer look is taken first.
+        """
         found = _read(program, code)
         if isinstance(found, Rejected):
             return _decided(found)
-        return self._bench.submit_exam(program, found, self._seed)
+        return self._bench.submit_exam(program, found, self._seed, is_sure)
 
     def _submit(self, tasks: Sequence[tuple[Program, str]], submit: Submit) -> list[Future[Verdict]]:
         begin = time.monotonic()

@@ -134,6 +134,15 @@ def upper_bound(attempt: Attempt) -> float:
     return (timing.upper_bound or known) * scale * (1.0 if scale == 1.0 else UNPAIRED)
 
 
+def is_sure(attempt: Attempt) -> bool:
+    """Whether it was timed in pairs with the baseline that it is held against, and is faster beyond its error."""
+    try:
+        timing = Timing(**json.loads(attempt.proof_json)["timing"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    return timing.lower_bound > 1.0 and attempt.baseline_us == timing.baseline_us
+
+
 def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:
     reply = proposal.reply
     kind, _, model = proposal.generator.partition(":")

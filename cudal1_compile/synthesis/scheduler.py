@@ -30,6 +30,7 @@ from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Examining, Judging, Progress
+from cudal1_compile.synthesis.records import is_sure
 from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 
 log = logging.getLogger(__name__)
@@ -287,4 +288,4 @@ class EvaluationScheduler:
         if attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)
             self._progress(Examining(region.place, len(self._places), task.best, left_s))
-            region.exam = self._judge.submit_exam(task.program, attempt.code), attempt
+            region.exam = self._judge.submit_exam(task.program, attempt.code, is_sure(attempt)), attempt

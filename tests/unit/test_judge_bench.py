@@ -170,13 +170,17 @@ def timed(value: float) -> Timed:
     return Timed(Timing(10.0 / value, 10.0, 12.0, value, value - 0.02, 30, final=False, upper_bound=value + 0.02))
 
 
-def test_an_examination_times_again_and_then_asks_every_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_sure", [False, True])
+def test_an_examination_asks_every_gate(is_sure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a closer look, where that may show that it is in vain."""
+    closer = [] if is_sure else [timed(1.4)]
     good = Accepted(Proof("t", "reassociates", (), 1))
-    script = Script([reply(timed(1.4)), reply(good), reply(measured(1.4))])
+    script = Script([reply(verdict) for verdict in (*closer, good, measured(1.4))])
     bench = make_bench(monkeypatch, [script, Script([])])
     program = region("silu")
-    verdict = bench.submit_exam(program, parse_candidate(SILU_SCALAR, program), 1).result(30.0)
-    assert verdict == measured(1.4) and script.asked == ["start", "quick", "judge", "finalists"]
+    verdict = bench.submit_exam(program, parse_candidate(SILU_SCALAR, program), 1, is_sure).result(30.0)
+    assert verdict == measured(1.4)
+    assert script.asked == ["start", *["quick" for _ in closer], "judge", "finalists"]
     bench.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from cudal1_cache import Store
 from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
+from cudal1_compile.judge.verdict import Accepted, Proof, Timing, Verdict
 from cudal1_compile.synthesis import (
     Budget,
     Outcome,
@@ -29,6 +31,7 @@ from cudal1_compile.synthesis.progress import Asking, Event, Examining
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 from cudal1_fx_passes.program.canonical import fingerprint
+from cudal1_fx_passes.program.ir import Program
 
 
 @pytest.fixture
@@ -208,6 +211,27 @@ def test_while_no_worker_is_up_the_most_valuable_regions_are_asked_for(clock: Cl
     assert sorted(generator.asked[0] + generator.asked[1]) == sorted(1000 - i for i in range(30))
     assert asked[0][0] >= 30 and asked[0][1] == 1, "their times come before the others' proposals"
     assert all(o.judged for o in outcomes)
+
+
+@pytest.mark.parametrize(("inductor_us", "sure"), [(16.0, [True, False]), (9.0, [False, False])])
+def test_who_is_faster_beyond_its_error_is_proven_without_a_closer_look(
+    inductor_us: float, sure: list[bool]
+) -> None:
+    """Where it was timed beside the baseline that counts."""
+    judge, asked = ScriptedJudge(), list[bool]()
+    timing = Timing(10.0, 10.0, inductor_us, 1.0, 1.0, 70, final=True, floor_us=5.0, floor_share=0.49)
+    judge.baseline = Accepted(Proof(GPU.key, "exact", (), 1, timing, None, (("torch", "test"),)))
+    examine = judge.submit_exam
+
+    def note(wanted: Program, code: str, is_sure: bool) -> Future[Verdict]:
+        asked.append(is_sure)
+        return examine(wanted, code, is_sure)
+
+    judge.submit_exam = note  # type: ignore[method-assign]
+    for name in ("good_130", "good_101"):
+        budget = Budget(seconds=60, rounds=1, samples_per_round=1)
+        synthesize(program(), ScriptedGenerator([[name]]), judge, Store.memory(), budget)
+    assert asked == sure[: len(asked)] and asked
 
 
 def test_what_hardly_wins_is_examined_once_all_regions_are_timed() -> None:

@@ -145,14 +145,24 @@ class DeviceBench:
             self._wake(self._slots.first)
         return [task.answer for task in tasks]
 
-    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]:
+    def submit_exam(
+        self, program: Program, candidate: Candidate, seed: int, is_sure: bool = False
+    ) -> Future[Verdict]:
         """All gates, for one that was timed. Timed, where a closer look at first shows that it cannot win."""
-        return self.submit_finalists(program, [candidate], seed, is_exam=True)[0]
+        return self.submit_finalists(program, [candidate], seed, is_exam=True, is_sure=is_sure)[0]
 
     def submit_finalists(
-        self, program: Program, candidates: Sequence[Candidate], seed: int, is_exam: bool = False
+        self,
+        program: Program,
+        candidates: Sequence[Candidate],
+        seed: int,
+        is_exam: bool = False,
+        is_sure: bool = False,
     ) -> list[Future[Verdict]]:
-        """Gates 5 to 8 on fresh data, all candidates together. is_exam: those before, first."""
+        """Gates 5 to 8 on fresh data, all candidates together. is_exam: those before, first.
+
+        is_sure: of an examination, that no closer look is taken before it.
+        """
         fresh = derive_seed(seed, "finalists")
         several = [with_unrounded(program, c) for c in candidates]
         found = ((i, self._smaller(program, c)) for i, c in enumerate(candidates) if is_exam)
@@ -170,6 +180,7 @@ class DeviceBench:
             fresh,
             [Future() for _ in candidates],
             is_exam,
+            is_sure,
             smaller,
         )
         home = self._work.homes.get(print_program(program))  # who has its baselines

@@ -1,6 +1,6 @@
 """Finalists on a device: each program's built, checked and measured together.
 
-    Heat(program, candidates, builds, reports) -> of an examination a closer timing
+    Heat(program, candidates, builds, reports) -> of an examination a closer timing, where it may show a loss
     -> unrounded forms -> of an examination the judge's trial, at smaller sizes first
     -> host's memory check, worker's measurement
     -> above SECOND_LOOK once more in a process that never saw the program
@@ -64,6 +64,7 @@ class Heat:
     seed: int
     answers: Sequence[Future[Verdict]]
     is_exam: bool = False  # nothing is proven of them yet
+    is_sure: bool = False  # but that they are faster
     smaller: Mapping[int, Form] = field(default_factory=dict)  # by place, of candidates of a large region
     right_smaller: set[int] = field(default_factory=set)  # places of those that passed there
     verdicts: Verdicts = field(default_factory=dict)
@@ -121,7 +122,7 @@ class FinalsRunner:
 
     def _first_look(self, heat: Heat, slot: Slot) -> bool:
         """Whether the verdicts stand; otherwise another slot comes to them."""
-        if heat.is_exam:
+        if heat.is_exam and not heat.is_sure:
             self._time_closer(heat, slot)
         self._ask_unrounded(heat, slot)
         if heat.is_exam:

@@ -147,7 +147,9 @@ class HostBench:
             for p, c in tasks
         ]
 
-    def submit_exam(self, program: Program, candidate: Candidate, seed: int) -> Future[Verdict]:
+    def submit_exam(
+        self, program: Program, candidate: Candidate, seed: int, is_sure: bool = False
+    ) -> Future[Verdict]:
         """What `submit` and then `submit_finalists` ask."""
 
         def examine() -> Verdict:

@@ -43,6 +43,7 @@ from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
+from cudal1_compile.judge.timing.baseline import Baseline
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.timing.contenders import (
     HELD_ELEMENTS,
@@ -146,6 +147,7 @@ class DeviceSession:
         self._lean = LeanSession(target, clock, limits, self.floor, self._make_room, self._counted)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
+        self._compiled: dict[str, Baseline] = {}  # by Inductor
         self._rng = random.Random()
         self._redzones: Redzones | None = None
         self._intact_last: _Region | None = None  # found so when the last candidate was done
@@ -212,6 +214,7 @@ class DeviceSession:
     def clear(self) -> None:
         """Gives the device's memory back; what is made once for a region is made again when it is needed."""
         self._regions.clear()
+        self._compiled.clear()
         self._lean.clear()
         self._redzones = self._intact_last = None
         self._checksums.clear()
@@ -329,7 +332,11 @@ class DeviceSession:
         if self.limits.inductor and not region.tried_inductor:
             region.tried_inductor = True
             with self._counted("inductor"):
-                region.inductor = inductor_contender(program, region.timing_inputs(), calls, self.clock)
+                if len(self._compiled) >= MAX_REGIONS:
+                    self._compiled.clear()
+                region.inductor = inductor_contender(
+                    program, region.timing_inputs(), calls, self.clock, self._compiled
+                )
         return region.inductor
 
     def _baselines(self, program: Program, seed: int, with_inductor: bool) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -27,6 +27,7 @@ from cudal1_compile.judge.timing.baseline import Baseline, aten_baseline, induct
 from cudal1_compile.judge.timing.clock import Clock, Contender, calls_per_graph
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 
@@ -138,13 +139,22 @@ def aten_contender(
 
 
 def inductor_contender(
-    program: Program, inputs: Sequence[Sequence[Tensor]], calls: int, clock: Clock
+    program: Program,
+    inputs: Sequence[Sequence[Tensor]],
+    calls: int,
+    clock: Clock,
+    compiled: MutableMapping[str, Baseline],
 ) -> BaselineContender | None:
-    """The region compiled alone by Inductor; None where Inductor or a capture of its code fails."""
+    """The region compiled alone by Inductor; None where Inductor or a capture of its code fails.
+
+    compiled: by program, what was compiled before, whatever inputs it was timed with.
+    """
+    text = print_program(program)
     try:
-        with _measuring_under_lock(clock.device_lock):
-            call = inductor_baseline(program, clock.device, inputs[0], clock.device_lock.outside)
-        return _baseline_contender("inductor", call, inputs, calls, clock)
+        if text not in compiled:
+            with _measuring_under_lock(clock.device_lock):
+                compiled[text] = inductor_baseline(program, clock.device, inputs[0], clock.device_lock.outside)
+        return _baseline_contender("inductor", compiled[text], inputs, calls, clock)
     except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
         if wants_memory(error):
             raise  # a win over the other one alone would be none
