@@ -17,44 +17,33 @@ kernel passes on the same machine.
 
 from __future__ import annotations
 
-import logging
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 
 from cudal1_cache.leases import Leases
 from cudal1_cache.store import Store
-from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.generate.protocol import (
-    Generator,
-    GivesWay,
-    WritesDesigns,
-    beside_others,
-    prompts_at_once,
-    propose_within,
-)
+from cudal1_compile.generate.protocol import Generator, GivesWay, WritesDesigns, prompts_at_once
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.neighbours import Found, Neighbours
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Asking, Decided, Done, Progress, Proposed, silent
+from cudal1_compile.synthesis.progress import Decided, Done, Progress, silent
+from cudal1_compile.synthesis.proposals import TIME_OVER, Proposals
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
-from cudal1_compile.synthesis.task import RegionTask, Request
+from cudal1_compile.synthesis.task import RegionTask
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 
-log = logging.getLogger(__name__)
-
-TIME_OVER = "the time budget ended"
 SHOWN = 3  # scores, of the best kernels
 REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
-AT_FIRST = 24  # regions that are asked for by what they move, before aten's times order all
+AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
+BACKLOG = 64  # candidates that wait for the judge, over which nobody is asked for more
 MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -116,14 +105,6 @@ def synthesize_all(
     return [tasks[name].outcome() for name in names]
 
 
-@dataclass
-class _Asked:
-    """A request and the task that it is for."""
-
-    task: RegionTask
-    request: Request
-
-
 class _Run:
     """All tasks of one call, in the order in which they are worked on."""
 
@@ -142,13 +123,20 @@ class _Run:
         self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
+        self.proposals = Proposals(generator, judge, self.timer, progress, self.places)
 
     def work(self) -> None:
+        try:
+            self._work()
+        finally:
+            self.proposals.close()
+
+    def _work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress, self._tell)
         heirs = self._inherit()
         asked = self._first_group(heirs)
-        if isinstance(self.generator, GivesWay):
+        if self._is_beside:
             scheduler.compare(self.tasks, partial(self._ask, asked))
         else:
             self._ask(asked)
@@ -161,15 +149,18 @@ class _Run:
         line = [alike[0] for alike in self._in_line()]
         first = self.places[line[0]] if line and not line[0].to_judge() else len(self.tasks) + 1
         begun = [t for t in self.tasks if self.places[t] < first or t in asked or t in heirs]
-        left = {*scheduler.run(begun), *(t for t in self.tasks if t not in begun)}
+        if self._is_beside:
+            begun = [t for t in self.tasks if t in begun or not t.is_begun]
+            found = scheduler.run(begun, more=partial(self._more, scheduler))
+        else:
+            found = scheduler.run(begun)
+        left = {*found, *self.proposals.take(), *(t for t in self.tasks if t not in begun)}
         self._let_go_all_but(left)
         while self.timer.proposals_left_s > 0:
             heirs = self._inherit()
             group = self._next_group(heirs)
             if not group and not heirs:
                 break
-            if isinstance(self.generator, GivesWay):
-                scheduler.begin(group)
             self._ask(group)
             left = set(scheduler.run([t for t in self.tasks if t in left or t in group or t in heirs]))
             self._let_go_all_but(left)
@@ -189,10 +180,33 @@ class _Run:
         self._let_go_all_but(frozenset())
         self._tell()
 
+    @property
+    def _is_beside(self) -> bool:
+        """Whether proposals may be made while the judge is at work: times are taken between a sampler's steps."""
+        return isinstance(self.generator, GivesWay) and self.judge.target.kind == "cuda"
+
     def _first_group(self, heirs: Sequence[RegionTask]) -> list[RegionTask]:
-        """To be asked for before anything is timed: while workers take the device, or by who gives way to them."""
-        is_beside = isinstance(self.generator, GivesWay) or not self.judge.workers
-        return self._next_group(heirs, AT_FIRST) if is_beside and self.timer.proposals_left_s else []
+        """To be asked for before anything is timed."""
+        is_early = self._is_beside or not self.judge.workers
+        return self._next_group(heirs, AT_FIRST) if is_early and self.timer.proposals_left_s else []
+
+    def _more(self, scheduler: EvaluationScheduler) -> tuple[list[RegionTask], bool]:
+        """Who got candidates meanwhile, and whether others will without a verdict; the next ones are asked for."""
+        ready = self.proposals.take()
+        if not self.proposals.is_busy and scheduler.waiting < BACKLOG and self.timer.proposals_left_s > 0:
+            ready += self._inherit()
+            if group := self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST):
+                scheduler.begin(group)
+                self.proposals.begin(group, self._share(group))
+        return ready, self.proposals.is_busy
+
+    def _ask(self, group: Sequence[RegionTask]) -> None:
+        self.proposals.ask(group, self._share(group))
+
+    def _share(self, group: Sequence[RegionTask]) -> float:
+        """Of a round's samples."""
+        is_first = all(t.rounds_done == 0 for t in group)
+        return 0.5 if is_first and len(list(self._line(self.tasks))) > MANY else 1.0
 
     def _tell(self) -> None:
         """How much is decided, by the time that the regions take in all their uses."""
@@ -223,8 +237,9 @@ class _Run:
     def _inherit(self) -> list[RegionTask]:
         """Regions that get the fastest designs of others of their structure, which is asked for once then."""
         heirs: list[RegionTask] = []
-        for task in self.tasks:
-            if (heritage := task.heritage()) and self._take_over(task):
+        being_judged = {t.region.relative for t in self.tasks if t.to_judge()}  # the best may be to come
+        for task in (t for t in self.tasks if t.region.relative not in being_judged):
+            if len(heirs) < AT_FIRST and (heritage := task.heritage()) and self._take_over(task):
                 task.inherit(heritage)
                 heirs.append(task)
         return heirs
@@ -274,46 +289,3 @@ class _Run:
             if task.is_ours and task.won is None and task not in left:
                 task.is_ours = False
                 self.neighbours.release(task.region.fingerprint)
-
-    # proposals
-
-    def _ask(self, group: list[RegionTask]) -> None:
-        is_first = all(t.rounds_done == 0 for t in group)
-        share = 0.5 if is_first and len(list(self._line(self.tasks))) > MANY else 1.0
-        asked = [_Asked(t, r) for t in group if t.wants_round for r in t.requests(share)]
-        if not asked:
-            return
-        places = [self.places[a.task] for a in asked]
-        self.progress(
-            Asking(
-                min(places),
-                max(places),
-                len(self.tasks),
-                max(t.rounds_done for t in group),
-                self.budget.rounds,
-                sum(a.request.n for a in asked),
-                self.timer.left_s,
-            )
-        )
-        for n in sorted({a.request.n for a in asked}):
-            self._propose([a for a in asked if a.request.n == n], n)
-
-    def _propose(self, asked: list[_Asked], n: int) -> None:
-        limit_s = self.timer.proposals_left_s
-        deadline = time.monotonic() + limit_s
-        try:
-            prompts = [a.request.prompt for a in asked]
-            with beside_others(self.generator, self.judge.device()):
-                found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
-        except GeneratorError as error:
-            log.warning("no proposals for %d regions: %s", len({id(a.task) for a in asked}), error)
-            for a in asked:
-                a.task.fail(str(error))
-            return
-        is_late = time.monotonic() >= deadline
-        for a, replies in zip(asked, found, strict=True):
-            a.task.take_replies(a.request, replies)
-            fingerprint, left_s = a.task.region.fingerprint, self.timer.left_s
-            self.progress(Proposed(fingerprint, a.request.prompt, tuple(replies), left_s))
-            if len(replies) < n and is_late:
-                a.task.fail(TIME_OVER)  # a round that was cut off counts for nothing

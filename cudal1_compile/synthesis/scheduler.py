@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
+SOON_S = 0.05  # between two looks at what may have come
 AT_ONCE = 32  # regions whose Inductor baselines come before candidates: compiled by then, 0.1 s each
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
@@ -45,6 +46,7 @@ END_S = 0.8  # that what the judge has in hand may take beyond the time
 FIRST_SHARE = 0.2  # of the time, for aten's baselines before anything is proposed
 
 Asked = list[tuple[Future[Verdict], Attempt]]
+More = tuple[Sequence[RegionTask], bool]
 
 
 @dataclass
@@ -91,7 +93,7 @@ class EvaluationScheduler:
         self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
-        self._begun: dict[RegionTask, _Region] = {}
+        self._known: dict[RegionTask, _Region] = {}  # of this run, and of those that were begun for the next
         self._submitted = self._judged = 0
         self._is_last = False
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
@@ -115,23 +117,36 @@ class EvaluationScheduler:
 
     def begin(self, tasks: Sequence[RegionTask]) -> None:
         """Asks for what candidates are held against, while these are written; `run` takes the answers."""
-        for region in [_Region(task, self._places[task]) for task in tasks[:AT_ONCE]]:
+        for region in [self._region(task) for task in tasks[:AT_ONCE]]:
             try:
-                self._compare_both(region)
+                if not region.is_compared:
+                    self._compare_both(region)
             except (RuntimeError, OSError, ValueError) as error:
                 self._failed(region, error)
-            self._begun[region.task] = region
 
-    def run(self, tasks: Sequence[RegionTask], is_last: bool = False) -> list[RegionTask]:
+    def _region(self, task: RegionTask) -> _Region:
+        return self._known.setdefault(task, _Region(task, self._places[task]))
+
+    @property
+    def waiting(self) -> int:
+        """Candidates that the judge has not answered."""
+        return sum(len(r.candidates) for r in self._regions)
+
+    def run(
+        self,
+        tasks: Sequence[RegionTask],
+        is_last: bool = False,
+        more: Callable[[], More] = lambda: ((), False),
+    ) -> list[RegionTask]:
         """Returns those of which candidates are left that were not built in time.
 
-        is_last: nothing more will be proposed, so that all are compared with what they are held against.
+        is_last: nothing more will be proposed, so that all are compared with what they are held against. more:
+        asked again and again which of the tasks have got candidates, and whether others will.
         """
         self._is_last = is_last
         if self._timer.left_s <= 0:
             return []
-        self._regions = [self._begun.get(task) or _Region(task, self._places[task]) for task in tasks]
-        self._begun.clear()
+        self._regions = [self._region(task) for task in tasks]
         self._submitted = self._judged = 0
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
@@ -139,15 +154,26 @@ class EvaluationScheduler:
             for region in [r for r in self._regions if r.task.to_judge()][:AT_ONCE]:
                 if not region.is_compared:
                     self._compare_both(region)
-            self._submit()
+            self._submit(self._regions)
+            is_coming = self._join(more)
             self._advance()
-            while (futures := self._open()) and self._timer.left_s > 0 and not self._is_stalled(futures):
-                self._wait(futures, min(LOOK_S, self._timer.left_s))
+            while ((futures := self._open()) or is_coming) and self._timer.left_s > 0:
+                if not is_coming and self._is_stalled(futures):
+                    break
+                self._wait(futures, min(SOON_S if is_coming else LOOK_S, self._timer.left_s))
                 self._take()
+                is_coming = self._join(more)
                 self._advance()
         finally:
             self._end()
+            self._known.clear()
         return [r.task for r in self._regions if r.candidates]
+
+    def _join(self, more: Callable[[], More]) -> bool:
+        """Whether others will get candidates without a verdict."""
+        ready, is_coming = more()
+        self._submit([r for r in map(self._region, ready) if not r.candidates])
+        return is_coming
 
     def _end(self) -> None:
         """Cancels what has not begun, and takes what the judge has in hand, as far as that comes soon."""
@@ -165,9 +191,9 @@ class EvaluationScheduler:
         if not (region.task.is_compared or region.task.is_at_floor):
             region.baselines = self._judge.submit_baselines(region.task.program, inductor=True), True
 
-    def _submit(self) -> None:
+    def _submit(self, regions: Sequence[_Region]) -> None:
         """Region by region: the first one's are built while the others' texts are read."""
-        for region in (r for r in self._regions if r.task.is_ours):
+        for region in (r for r in regions if r.task.is_ours):
             waiting = region.task.to_judge()
             try:
                 futures = self._judge.submit_quick([(region.task.program, a.code) for a in waiting])
@@ -193,6 +219,8 @@ class EvaluationScheduler:
         """For what is not done: finalists of a region are taken together, so that some of them may be."""
         if pending := [f for f in futures if not f.done()]:
             self._judge.wait(pending, limit_s)
+        elif not futures:
+            time.sleep(limit_s)
 
     def _take(self, is_answer: bool = True) -> None:
         """Stores what has come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -295,6 +296,26 @@ def test_baselines_are_timed_between_the_steps_of_a_sampler_that_gives_way(
     assert asked == [first, first + second] and all(isinstance(o.result, Won) for o in outcomes)
     assert judge.compared == [*first, (40, True), (30, True)], "each once"
     assert getattr(generator, "give_way", None) is getattr(kind, "give_way", None), "the judge's is gone"
+
+
+def test_more_is_proposed_while_the_judge_is_at_work() -> None:
+    """The second call of the generator ends once a candidate of the first was timed."""
+    judge, timed = ScriptedJudge(), threading.Event()
+    judge.before = lambda name: timed.set()
+
+    class Beside(ScriptedGenerator):
+        give_way = staticmethod(lambda: None)
+
+        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+            found = super().propose(prompts, n, seed)
+            assert len(self.calls) == 1 or timed.wait(20.0)
+            return found
+
+    generator = Beside([["good_120"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
+    programs = [program(rows) for rows in (40, 30, 20)]
+    outcomes = synthesize_all(programs, generator, judge, Store.memory(), budget)
+    assert len(generator.calls) == 3 and all(isinstance(o.result, Won) for o in outcomes)
 
 
 def test_in_the_end_all_are_compared() -> None:

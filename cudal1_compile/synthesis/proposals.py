@@ -1,0 +1,130 @@
+"""The generator's calls for groups of regions, and where their replies go.
+
+    Proposals(...).ask(group, share)                at once
+                  .begin(group, share) .. take()    in a thread, beside the judge's work: who got replies
+
+What is asked and stored is said and done in the caller's thread alone; the other one only calls the generator.
+Each task is told of its replies, or why there are none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cudal1_compile.generate.daemons import Daemon, end_soon, start_daemon
+from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.protocol import Generator, beside_others, propose_within
+from cudal1_compile.synthesis.budget import Timer
+from cudal1_compile.synthesis.ports import JudgePort
+from cudal1_compile.synthesis.progress import Asking, Progress, Proposed
+from cudal1_compile.synthesis.task import RegionTask, Request
+
+log = logging.getLogger(__name__)
+
+TIME_OVER = "the time budget ended"
+
+
+@dataclass
+class _Call:
+    """Of the generator, for prompts that want as many replies each."""
+
+    asked: list[tuple[RegionTask, Request]]
+    n: int
+    seed: int
+    replies: list[list[str]] = field(default_factory=list)
+    error: GeneratorError | None = None
+    is_late: bool = False
+
+
+class Proposals:
+    def __init__(
+        self,
+        generator: Generator,
+        judge: JudgePort,
+        timer: Timer,
+        progress: Progress,
+        places: Mapping[RegionTask, int],
+    ) -> None:
+        """places: of all tasks of the call, as they are counted in what `progress` says."""
+        self._generator, self._judge, self._timer = generator, judge, timer
+        self._progress, self._places = progress, places
+        self._calls: list[_Call] = []  # that the thread makes
+        self._thread: Daemon | None = None
+
+    def ask(self, group: Sequence[RegionTask], share: float) -> None:
+        """share: of a round's samples."""
+        for call in self._plan(group, share):
+            self._make(call)
+            self._store(call)
+
+    def begin(self, group: Sequence[RegionTask], share: float) -> None:
+        """`ask`, whose replies are to be taken. Not while it is busy."""
+        calls = self._calls = self._plan(group, share)
+
+        def make() -> None:
+            for call in calls:
+                self._make(call)
+
+        self._thread = start_daemon(make, "cudal1-proposals")
+
+    @property
+    def is_busy(self) -> bool:
+        return self._thread is not None
+
+    def take(self) -> list[RegionTask]:
+        """Those that have been asked for since; none as long as the generator is at it."""
+        if self._thread is None or not self._thread.ended.is_set():
+            return []
+        calls, self._calls, self._thread = self._calls, [], None
+        for call in calls:
+            self._store(call)
+        return list(dict.fromkeys(task for call in calls for task, _ in call.asked))
+
+    def close(self) -> None:
+        """What nobody has taken is given up."""
+        if self._thread is not None:
+            end_soon(self._thread)
+        self._calls, self._thread = [], None
+
+    def _plan(self, group: Sequence[RegionTask], share: float) -> list[_Call]:
+        rounds = max((t.rounds_done for t in group), default=0)
+        asked = [(t, r) for t in group if t.wants_round for r in t.requests(share)]
+        if not asked:
+            return []
+        places, budget = [self._places[task] for task, _ in asked], self._timer.budget
+        count = sum(request.n for _, request in asked)
+        self._progress(
+            Asking(
+                min(places), max(places), len(self._places), rounds + 1, budget.rounds, count, self._timer.left_s
+            )
+        )
+        sizes = sorted({request.n for _, request in asked})
+        alike = [[(t, r) for t, r in asked if r.n == n] for n in sizes]
+        return [_Call(some, n, some[0][0].call_seed()) for some, n in zip(alike, sizes, strict=True)]
+
+    def _make(self, call: _Call) -> None:
+        limit_s = self._timer.proposals_left_s
+        deadline = time.monotonic() + limit_s
+        try:
+            prompts = [request.prompt for _, request in call.asked]
+            with beside_others(self._generator, self._judge.device()):
+                call.replies = propose_within(self._generator, prompts, call.n, call.seed, limit_s)
+        except GeneratorError as error:
+            call.error = error
+        call.is_late = time.monotonic() >= deadline
+
+    def _store(self, call: _Call) -> None:
+        if call.error is not None:
+            log.warning("no proposals for %d regions: %s", len({id(t) for t, _ in call.asked}), call.error)
+            for task, _ in call.asked:
+                task.fail(str(call.error))
+            return
+        for (task, request), replies in zip(call.asked, call.replies, strict=False):  # none where it was ended
+            task.take_replies(request, replies)
+            left_s = self._timer.left_s
+            self._progress(Proposed(task.region.fingerprint, request.prompt, tuple(replies), left_s))
+            if len(replies) < call.n and call.is_late:
+                task.fail(TIME_OVER)  # a round that was cut off counts for nothing
