@@ -51,7 +51,9 @@ def end_soon(thread: Daemon) -> None:
 
 
 def raise_in(thread: Daemon, error: type[BaseException]) -> None:
-    """Once its call of what is not Python is over; nowhere where it has ended."""
+    """Once its call of what is not Python is over; nowhere where it has ended, for its number may be another's."""
+    if thread.ended.is_set():
+        return
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))
 
 

@@ -123,6 +123,9 @@ class _Run:
         self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
+        self.late: list[
+            RegionTask
+        ] = []  # left by an earlier call, and less valuable than what nobody was asked for
         self.proposals = Proposals(generator, judge, self.timer, progress, self.places)
 
     def work(self) -> None:
@@ -150,11 +153,12 @@ class _Run:
         first = self.places[line[0]] if line and not line[0].to_judge() else len(self.tasks) + 1
         begun = [t for t in self.tasks if self.places[t] < first or t in asked or t in heirs]
         if self._is_beside:
-            begun = [t for t in self.tasks if t in begun or not t.is_begun]
-            found = scheduler.run(begun, more=partial(self._more, scheduler))
+            self.late = [t for t in self.tasks if t.is_begun and t not in begun]
+            begun = self.tasks
+            found = scheduler.run([t for t in begun if t not in self.late], more=partial(self._more, scheduler))
         else:
             found = scheduler.run(begun)
-        left = {*found, *self.proposals.take(), *(t for t in self.tasks if t not in begun)}
+        left = {*found, *self.late, *self.proposals.take(), *(t for t in self.tasks if t not in begun)}
         self._let_go_all_but(left)
         while self.timer.proposals_left_s > 0:
             heirs = self._inherit()
@@ -195,7 +199,10 @@ class _Run:
         ready = self.proposals.take()
         if not self.proposals.is_busy and scheduler.waiting < BACKLOG and self.timer.proposals_left_s > 0:
             ready += self._inherit()
-            if group := self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST):
+            group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
+            if self.late and not any(t.rounds_done == 0 for t in group):
+                ready, self.late = [*ready, *self.late], []
+            elif group:
                 scheduler.begin(group)
                 self.proposals.begin(group, self._share(group))
         return ready, self.proposals.is_busy
@@ -239,19 +246,20 @@ class _Run:
         heirs: list[RegionTask] = []
         being_judged = {t.region.relative for t in self.tasks if t.to_judge()}  # the best may be to come
         for task in (t for t in self.tasks if t.region.relative not in being_judged):
-            if len(heirs) < AT_FIRST and (heritage := task.heritage()) and self._take_over(task):
+            if (heritage := task.heritage()) and self._take_over(task):
                 task.inherit(heritage)
                 heirs.append(task)
         return heirs
 
     def _line(self, tasks: Iterable[RegionTask]) -> Iterator[RegionTask]:
         """Of designs that will be lowered for all of a structure, one region of it, in a first round."""
-        seen: set[str] = set()
+        is_shared = isinstance(self.generator, WritesDesigns)
+        taken = {t.region.relative for t in self.tasks if t.to_judge()} if is_shared else set[str]()
         for task in tasks:
-            is_heir = isinstance(self.generator, WritesDesigns) and task.region.relative in seen
-            if task.rounds_done or not is_heir:
+            if task.rounds_done or task.region.relative not in taken:
                 yield task
-            seen.add(task.region.relative)
+            if is_shared:
+                taken.add(task.region.relative)
 
     @property
     def _in_time(self) -> int:

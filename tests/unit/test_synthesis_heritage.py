@@ -80,6 +80,22 @@ def test_a_structure_is_asked_for_once(kind: type[Templates], asked: list[list[i
         assert judge.tried.count(256) == judge.tried.count(128) == HEIRLOOMS
 
 
+def test_a_structure_is_asked_for_once_beside_the_judge_too() -> None:
+    """While the first one is judged, whatever else there is."""
+
+    class Beside(Designs):
+        give_way = staticmethod(lambda: None)
+
+    generator, judge, store = Beside(), Judge(), Store.memory()
+    text = "region v1\ndims d0=77 d1=64\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    other = parse_program(text)
+    budget = Budget(seconds=60, rounds=1, samples_per_round=4, regions_at_once=1)
+    outcomes = synthesize_all([rows(512), rows(256), rows(128), other], generator, judge, store, budget)
+    assert generator.asked == [[512], [77 * 64]]
+    assert [written(store, o) for o in outcomes[1:3]] == [{"inherited"}, {"inherited"}]
+    assert all(isinstance(o.result, Won) for o in outcomes[:3])
+
+
 def test_what_an_earlier_call_measured_comes_before_the_generator() -> None:
     generator, judge, store = Templates(), Judge(), Store.memory()
     synthesize_all([rows(512)], generator, judge, store, BUDGET)
