@@ -203,7 +203,6 @@ class _Run:
             if self.late and not any(t.rounds_done == 0 for t in group):
                 ready, self.late = [*ready, *self.late], []
             elif group:
-                scheduler.begin(group)
                 self.proposals.begin(group, self._share(group))
         return ready, self.proposals.is_busy
 

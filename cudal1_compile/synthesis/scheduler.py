@@ -2,8 +2,8 @@
 
     aten's time of each region, before any proposal -> at the floor, and decided
     every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
-    -> a verdict is stored when it comes; Inductor's baselines of the first regions are asked for before, those of
-       the others with their first verdict, and those of regions without candidates where a worker is idle
+    -> a verdict is stored when it comes; Inductor's baselines of a few regions at a time are asked for before,
+       those of others with their first verdict, and those of regions without candidates where a worker is idle
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
        one, as long as one may win; what would win under 2% once all regions are timed
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
 SOON_S = 0.05  # between two looks at what may have come
-AT_ONCE = 32  # regions whose Inductor baselines come before candidates: compiled by then, 0.1 s each
+AT_ONCE = 6  # regions whose Inductor baselines are asked for at once: they come before candidates
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 LEAN_EXAM_S = 6.0  # of a region too large for copies
@@ -93,19 +93,21 @@ class EvaluationScheduler:
         self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
-        self._known: dict[RegionTask, _Region] = {}  # of this run, and of those that were begun for the next
+        self._known: dict[RegionTask, _Region] = {}  # of this run
         self._submitted = self._judged = 0
         self._is_last = False
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
-    def compare(self, tasks: Sequence[RegionTask], meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Times aten for each, as long as that takes no more than FIRST_SHARE of the time, or than `meanwhile`."""
+    def compare(self, tasks: Sequence[RegionTask], meanwhile: Callable[[], None] | None = None) -> None:
+        """Times aten for each, as long as `meanwhile` takes, or no more than FIRST_SHARE of the time."""
         end = time.monotonic() + FIRST_SHARE * self._timer.left_s
         self._regions = [_Region(task, self._places[task]) for task in tasks if task.baselines is None]
         try:
             for region in self._regions if self._timer.left_s > 0 else ():
                 region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
-            meanwhile()
+            if meanwhile is not None:
+                meanwhile()
+                end = time.monotonic()
             while (futures := self._open()) and (left_s := end - time.monotonic()) > 0:
                 self._wait(futures, min(LOOK_S, left_s))
                 self._take(is_answer=False)
@@ -114,15 +116,6 @@ class EvaluationScheduler:
                 self._failed(region, error)
         finally:
             self._end()
-
-    def begin(self, tasks: Sequence[RegionTask]) -> None:
-        """Asks for what candidates are held against, while these are written; `run` takes the answers."""
-        for region in [self._region(task) for task in tasks[:AT_ONCE]]:
-            try:
-                if not region.is_compared:
-                    self._compare_both(region)
-            except (RuntimeError, OSError, ValueError) as error:
-                self._failed(region, error)
 
     def _region(self, task: RegionTask) -> _Region:
         return self._known.setdefault(task, _Region(task, self._places[task]))
@@ -151,9 +144,6 @@ class EvaluationScheduler:
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
         try:
-            for region in [r for r in self._regions if r.task.to_judge()][:AT_ONCE]:
-                if not region.is_compared:
-                    self._compare_both(region)
             self._submit(self._regions)
             is_coming = self._join(more)
             self._advance()
@@ -283,6 +273,7 @@ class EvaluationScheduler:
     # what comes next
 
     def _advance(self) -> None:
+        self._compare_some()
         for region in self._regions:
             if self._timer.left_s > 0 and region.exam is None and region.baselines is None:
                 try:
@@ -291,6 +282,13 @@ class EvaluationScheduler:
                     self._failed(region, error)
         if self._timer.left_s > 0:
             self._fill()
+
+    def _compare_some(self) -> None:
+        """What has candidates, as fast as the judge does it: they wait for baselines, whatever their region."""
+        free = AT_ONCE - sum(r.baselines is not None for r in self._regions)
+        wanted = (r for r in self._regions if r.candidates and not r.is_compared)
+        for region in islice(wanted, max(0, free)):
+            self._compare_both(region)
 
     def _fill(self) -> None:
         """Baselines of regions without candidates, which may turn out to be at their floor, for idle workers."""
