@@ -154,11 +154,9 @@ class _Run:
         begun = [t for t in self.tasks if self.places[t] < first or t in asked or t in heirs]
         if self._is_beside:
             self.late = [t for t in self.tasks if t.is_begun and t not in begun]
-            begun = self.tasks
-            found = scheduler.run([t for t in begun if t not in self.late], more=partial(self._more, scheduler))
-        else:
-            found = scheduler.run(begun)
-        left = {*found, *self.late, *self.proposals.take(), *(t for t in self.tasks if t not in begun)}
+            begun = [t for t in self.tasks if t not in self.late]
+        found = {*scheduler.run(begun, more=partial(self._more, scheduler)), *self.proposals.take()}
+        left = {t for t in self.tasks if t in found or t not in begun or not t.rounds_done}
         self._let_go_all_but(left)
         while self.timer.proposals_left_s > 0:
             heirs = self._inherit()
@@ -196,8 +194,8 @@ class _Run:
 
     def _more(self, scheduler: EvaluationScheduler) -> tuple[list[RegionTask], bool]:
         """Who got candidates meanwhile, and whether others will without a verdict; the next ones are asked for."""
-        ready = self.proposals.take()
-        if not self.proposals.is_busy and scheduler.waiting < BACKLOG and self.timer.proposals_left_s > 0:
+        ready, is_due = self.proposals.take(), self._is_beside and self.timer.proposals_left_s > 0
+        if is_due and not self.proposals.is_busy and scheduler.waiting < BACKLOG:
             ready += self._inherit()
             group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
             if self.late and not any(t.rounds_done == 0 for t in group):

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
 SOON_S = 0.05  # between two looks at what may have come
-AT_ONCE = 6  # regions whose Inductor baselines are asked for at once: they come before candidates
+AT_ONCE = 6  # regions that are compared and whose candidates are not all timed, before others are compared
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 LEAN_EXAM_S = 6.0  # of a region too large for copies
@@ -284,8 +284,8 @@ class EvaluationScheduler:
             self._fill()
 
     def _compare_some(self) -> None:
-        """What has candidates, as fast as the judge does it: they wait for baselines, whatever their region."""
-        free = AT_ONCE - sum(r.baselines is not None for r in self._regions)
+        """What has candidates, while those of few others wait: they come behind all baselines."""
+        free = AT_ONCE - sum(r.is_compared and bool(r.open()) for r in self._regions)
         wanted = (r for r in self._regions if r.candidates and not r.is_compared)
         for region in islice(wanted, max(0, free)):
             self._compare_both(region)
