@@ -61,9 +61,9 @@ def variants(program: Program) -> list[Schedule]:
     return found
 
 
-def is_legal(program: Program, schedule: Schedule) -> bool:
-    """Whether it says how each stage of the program is laid out, in a way that can be written."""
-    return fit(program, schedule) == schedule and len(schedule.stages) == len(_choices(program, schedule))
+def is_whole(program: Program, schedule: Schedule) -> bool:
+    """Whether it says how each stage of the program is laid out."""
+    return len(schedule.stages) == len(_choices(program, schedule))
 
 
 def fit(program: Program, schedule: Schedule) -> Schedule | None:
@@ -71,13 +71,13 @@ def fit(program: Program, schedule: Schedule) -> Schedule | None:
 
     Also the beginning of one. None where a stage has no such kind.
     """
-    count, choices = len(schedule.stages), _choices(program, schedule)
-    if any(replace(v, stages=v.stages[:count]) == schedule for v in variants(program)):
-        return schedule
-    if count > len(choices):
-        return None
-    stages = [_nearest(s, legal) for s, legal in zip(schedule.stages, choices, strict=False)]
+    count = len(schedule.stages)
+    stages = [_nearest(s, c) for s, c in zip(schedule.stages, _choices(program, schedule), strict=False)]
     found = tuple(s for s in stages if s is not None)
+    if found != schedule.stages and any(
+        replace(v, stages=v.stages[:count]) == schedule for v in variants(program)
+    ):
+        return schedule
     return replace(schedule, stages=found) if len(found) == count else None
 
 

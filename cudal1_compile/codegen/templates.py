@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.codegen.strategies import STRATEGIES, fit, is_legal, stages_of, variants, write_code
+from cudal1_compile.codegen.strategies import STRATEGIES, fit, is_whole, stages_of, variants, write_code
 from cudal1_compile.codegen.words import read_design, write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
@@ -38,8 +38,8 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
 
 def lower_design(program: Program, design: str) -> Reply | None:
     """The reply that a design leads to, as near as it can be written; None where it is not whole, or cannot be."""
-    schedule = read_design(fit_design(program, design) or "")
-    return write_reply(program, schedule) if schedule is not None and is_legal(program, schedule) else None
+    fitted = _fitted(program, design)
+    return write_reply(program, fitted) if fitted is not None and is_whole(program, fitted) else None
 
 
 def fit_design(program: Program, begun: str) -> str | None:
@@ -47,8 +47,7 @@ def fit_design(program: Program, begun: str) -> str | None:
 
     None where there are none, or a line cannot be read.
     """
-    schedule = read_design(begun)
-    fitted = None if schedule is None else fit(program, schedule)
+    fitted = _fitted(program, begun)
     if fitted is None:
         return None
     stages = iter(fitted.stages)
@@ -57,6 +56,11 @@ def fit_design(program: Program, begun: str) -> str | None:
         for line in begun.splitlines()
     ]
     return "\n".join(lines)
+
+
+def _fitted(program: Program, design: str) -> Schedule | None:
+    schedule = read_design(design)
+    return None if schedule is None else fit(program, schedule)
 
 
 def draw_reply(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:

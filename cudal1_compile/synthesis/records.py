@@ -125,10 +125,8 @@ def final_proof(attempt: Attempt, target: Target) -> Proof | None:
 
 def upper_bound(attempt: Attempt) -> float:
     """Of a timed candidate's score over its baseline; the score itself where no bound can be read."""
-    known = attempt.speedup or 0.0
-    try:
-        timing = Timing(**json.loads(attempt.proof_json)["timing"])
-    except (ValueError, KeyError, TypeError):
+    known, timing = attempt.speedup or 0.0, _timing(attempt)
+    if timing is None:
         return known
     scale = (attempt.baseline_us or timing.baseline_us) / timing.baseline_us
     return (timing.upper_bound or known) * scale * (1.0 if scale == 1.0 else UNPAIRED)
@@ -136,11 +134,16 @@ def upper_bound(attempt: Attempt) -> float:
 
 def is_sure(attempt: Attempt) -> bool:
     """Whether it was timed in pairs with the baseline that it is held against, and is faster beyond its error."""
+    timing = _timing(attempt)
+    return timing is not None and timing.lower_bound > 1.0 and attempt.baseline_us == timing.baseline_us
+
+
+def _timing(attempt: Attempt) -> Timing | None:
+    """None where there is none that can be read."""
     try:
-        timing = Timing(**json.loads(attempt.proof_json)["timing"])
+        return Timing(**json.loads(attempt.proof_json)["timing"])
     except (ValueError, KeyError, TypeError):
-        return False
-    return timing.lower_bound > 1.0 and attempt.baseline_us == timing.baseline_us
+        return None
 
 
 def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:

@@ -162,8 +162,7 @@ class EvaluationScheduler:
     def _join(self, more: Callable[[], More]) -> bool:
         """Whether others will get candidates without a verdict."""
         ready, is_coming = more()
-        running = {r.task for r in self._regions}
-        self._regions += [self._region(task) for task in ready if task not in running]
+        self._regions += [self._region(task) for task in ready if task not in self._known]
         self._submit([r for r in map(self._region, ready) if not r.candidates])
         return is_coming
 

@@ -207,8 +207,9 @@ class RegionTask:
             return []
         found: dict[str, Reply] = {}
         for relative in self.archive.relatives():
-            reply = lower_design(self.program, relative.design) if len(found) < HEIRLOOMS else None
-            if reply is not None:
+            if len(found) == HEIRLOOMS:
+                break
+            if (reply := lower_design(self.program, relative.design)) is not None:
                 found.setdefault(normalised_digest(reply.code), reply)
         return list(found.values())
 
