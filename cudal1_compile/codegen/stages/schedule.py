@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_N = r"([1-9]\d{0,8})"  # what a model writes may be any number
 # one group a field in either form, in one order
 _DESCRIBED = re.compile(
-    r"(\w+), vector (\d+), block (\d+)(?:, tile (\d+)x(\d+)x(\d+))?(, near|, registers)?(?:, splits (\d+))?"
+    rf"(\w+), vector {_N}, block {_N}(?:, tile {_N}x{_N}x{_N})?(, near|, registers)?(?:, splits {_N})?"
 )
 _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
 
