@@ -8,9 +8,11 @@ and no state of the process is changed, so that it may be made in any thread. Th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import cycle, islice
@@ -117,6 +119,7 @@ class BundledGenerator:
         check_ids(config.directory, self.codec.tokenizer.get_vocab_size(), checkpoint.settings.vocab)
         self._code_token = find_code_token(self.codec)
         self.give_way: Callable[[], None] = lambda: None
+        self.turn: AbstractContextManager[object] = threading.Lock()
         self.writes_designs = True
         device = torch.device(config.device)
         self._on_demand = SamplerOnDemand(partial(self._load, checkpoint, device, dtype), device)

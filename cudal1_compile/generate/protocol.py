@@ -70,6 +70,8 @@ class WritesDesigns(Protocol):
 class GivesWay(Protocol):
     give_way: Callable[[], None]
     """Called between two pieces of its work on a GPU, of some 20 ms: others may have that meanwhile."""
+    turn: AbstractContextManager[object]
+    """Held by whoever has it work beside others: what is called must be what lets go of that one's lock."""
 
 
 @runtime_checkable
@@ -90,8 +92,8 @@ def beside_others(generator: Generator, device: AbstractContextManager[Callable[
     if not isinstance(generator, GivesWay):
         yield
         return
-    alone = generator.give_way
-    with device as generator.give_way:
+    with generator.turn, device as give_way:
+        alone, generator.give_way = generator.give_way, give_way
         try:
             yield
         finally:

@@ -106,11 +106,11 @@ class Proposals:
         return [_Call(some, n, some[0][0].call_seed()) for some, n in zip(alike, sizes, strict=True)]
 
     def _make(self, call: _Call) -> None:
-        limit_s = self._timer.proposals_left_s
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + self._timer.proposals_left_s
         try:
             prompts = [request.prompt for _, request in call.asked]
             with beside_others(self._generator, self._judge.device()):
+                limit_s = max(0.0, deadline - time.monotonic())
                 call.replies = propose_within(self._generator, prompts, call.n, call.seed, limit_s)
         except GeneratorError as error:
             call.error = error

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -268,7 +269,7 @@ def test_what_has_no_candidates_yet_is_compared_by_idle_workers(workers: int, co
 class GivesWayOnce(ScriptedGenerator):
     """As it samples, in the middle of which others have the device."""
 
-    give_way = staticmethod(lambda: None)
+    give_way, turn = staticmethod(lambda: None), nullcontext()
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         self.give_way()
@@ -299,7 +300,7 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     judge.before = lambda name: timed.set()
 
     class Beside(ScriptedGenerator):
-        give_way = staticmethod(lambda: None)
+        give_way, turn = staticmethod(lambda: None), nullcontext()
 
         def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
             found = super().propose(prompts, n, seed)
