@@ -74,7 +74,7 @@ def stamped(stamps: Stamps) -> Iterator[None]:
     from cudal1_compile.synthesis.proposals import Proposals
 
     def asked(given: tuple[Any, ...], found: Any) -> Event:
-        verdicts = [type(v).__name__ for v in found.verdicts] if found is not None else []
+        verdicts = [_verdict(v) for v in found.verdicts] if found is not None else []
         return {**_request(given, found), "verdicts": verdicts}
 
     def spent(given: tuple[Any, ...], found: Any) -> Event:
@@ -100,6 +100,11 @@ def _request(given: tuple[Any, ...], found: Any) -> Event:
     request = given[1]
     program = str(request.get("program", ""))
     return {"op": request["op"], "program": hashlib.sha256(program.encode()).hexdigest()[:8]}
+
+
+def _verdict(verdict: Any) -> str:
+    why = getattr(verdict, "reason", "")
+    return f"{type(verdict).__name__} {why}".strip()[:SHOWN_CHARACTERS]
 
 
 def _progress(event: Any) -> Event:

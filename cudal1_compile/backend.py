@@ -127,3 +127,6 @@ def _reset() -> None:
 
 
 cudal1.reset = _reset  # type: ignore[attr-defined]
+
+if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # somebody is about to compile, Dynamo comes first
+    _begin_ahead(parse_options(None, None), torch.device("cuda"))

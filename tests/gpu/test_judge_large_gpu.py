@@ -57,6 +57,16 @@ def session() -> DeviceSession:
     return open_session(0, Limits(inductor=False))
 
 
+def test_what_the_judge_has_queued_is_not_the_candidates_time(session: DeviceSession) -> None:
+    program = region("huge_silu")
+    candidate = parse_candidate(PLAIN, program)
+    entrant = Entrant(candidate, build(program, candidate, detect_target(torch.device("cuda"))))
+    with session.clock.active():
+        torch.cuda._sleep(6_000_000_000)  # type: ignore[no-untyped-call]  # cycles: 3 s
+    (verdict,) = session.finalists(program, [entrant], seed=5, is_right_smaller=True)
+    assert not isinstance(verdict, Rejected), verdict
+
+
 @pytest.mark.parametrize("attack", LARGE, ids=lambda a: a.name)
 def test_what_was_right_smaller_and_is_wrong_here_is_refused(session: DeviceSession, attack: Attack) -> None:
     program = region(attack.region)

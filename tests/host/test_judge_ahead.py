@@ -16,7 +16,8 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import fake_tensor
 
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.bench.prefetch import Prefetch
+from cudal1_compile.judge.bench import prefetch
+from cudal1_compile.judge.bench.prefetch import Prefetch, warm_ups
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
@@ -83,7 +84,7 @@ print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgr
 @pytest.mark.usefixtures("scalar")
 def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    known = [region("softmax"), *map(parse_program, (STRIDED, PRODUCT, CONVOLUTION, GRADIENTS))]
+    known = [next(warm_ups()), *map(parse_program, (STRIDED, PRODUCT, CONVOLUTION, GRADIENTS))]
     for program in known:
         assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
     ahead.kill()
@@ -139,6 +140,20 @@ def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker() -
     ahead.close()
     assert worker.asked[0] == print_program(region("softmax"))
     assert set(worker.asked[1:]) <= {print_program(region("argmax"))}
+
+
+def test_each_process_is_warmed_up_with_a_region_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "usable_cores", lambda: 4)
+    workers = [_Slow() for _ in range(3)]
+    waiting = list(workers)
+    ahead = Prefetch(lambda: cast(Worker, waiting.pop()), processes=3)
+    ahead.warm(wire.compile_request(p, "cuda:0") for p in warm_ups())
+    for worker in workers:
+        assert worker.begun.wait(10.0)
+    for worker in workers:
+        worker.may_end.set()
+    ahead.close()
+    assert len({text for worker in workers for text in worker.asked}) == 3
 
 
 def test_where_inductor_would_measure_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

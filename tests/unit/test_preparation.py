@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -225,3 +226,15 @@ def test_processes_import_ahead_where_nothing_can_be_stored(
         open_store(tmp_path).close()
     backend._begin_ahead(parse_options(None, options | {"cache_dir": tmp_path}), torch.device(device))
     assert bool(begun) == begins
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_they_import_ahead_of_dynamo_where_the_model_is_on_a_gpu(
+    has_device: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(fork_server, "prepare", lambda: begun.append(True))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_device)
+    runpy.run_path(str(backend.__file__))
+    assert bool(begun) == has_device

@@ -33,7 +33,7 @@ from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
 from cudal1_compile.judge.bench.finals import FinalsRunner, Form, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
-from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch
+from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch, warm_ups
 from cudal1_compile.judge.bench.slots import Slots
 from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool, uuid_of
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
@@ -126,8 +126,7 @@ class DeviceBench:
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
         if self.limits.inductor:
-            device = f"cuda:{self._worker_pool.index}"
-            self._prefetch.begin([wire.compile_request(p, device) for p in programs])
+            self._prefetch.begin([wire.compile_request(p, self._device_name) for p in programs])
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 5 and the quick timing, the first ones first."""
@@ -136,6 +135,10 @@ class DeviceBench:
     def submit_quick(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """A launch on rough cases and the quick timing, the first ones first."""
         return self._add([CandidateTask(p, [c], seed, is_quick=True) for p, c in tasks])
+
+    @property
+    def _device_name(self) -> str:
+        return f"cuda:{self._worker_pool.index}"
 
     def _add(self, tasks: Sequence[CandidateTask]) -> list[Future[Verdict]]:
         self._work.add(tasks)
@@ -227,6 +230,8 @@ class DeviceBench:
     def wake(self) -> None:
         for slot in (self._slots.first, *self._slots.admit(_free_bytes(self._worker_pool.index))):
             self._send(slot, _start)
+        if self.limits.inductor:
+            self._prefetch.warm(wire.compile_request(p, self._device_name) for p in warm_ups())
         for _ in range(self.limits.build_count):
             self._pool.submit(self._builders.warm)
         self._checks.submit(hostbuild.prepare)

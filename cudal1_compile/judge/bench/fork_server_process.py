@@ -1,6 +1,6 @@
 """The fork server's own process: imports what workers need, forks one a request. Started by fork_server.py.
 
-    python -m cudal1_compile.judge.bench.fork_server_process DESCRIPTOR OF A SOCKET [NEEDED]
+    python -m cudal1_compile.judge.bench.fork_server_process SOCKET [FILE]     descriptors; FILE: begun again
 
 It opens no CUDA context and starts no thread, so that a fork is as good as a new process. Where an import has
 asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: it then
@@ -29,62 +29,80 @@ import torch
 from cudal1_compile.judge.bench import worker
 from cudal1_compile.judge.sandbox.isolation import die_with_parent
 
-NEEDED = "needed"
+Asked = tuple[dict[str, Any], Sequence[int]]  # a request and what descriptors came with it
 MESSAGE_BYTES = 1 << 18
 DESCRIPTORS = 16  # of a message
 POLL_S = 2e-3  # between two looks at what is to be reaped
-FIRST_S, NEXT_S = 2.0, 0.5  # for a judge that is being made
 
 
 def main() -> None:
     """Serves until the socket closes."""
     die_with_parent()
-    descriptor, few = sys.argv[1], sys.argv[2:] == [NEEDED]
+    descriptor, *before = sys.argv[1:]
     worker.import_all(worker.NEEDED)
     if _has_asked_cuda():
         return  # workers import by themselves
     server = socket.socket(fileno=int(descriptor))
-    if not few:
-        _fork_urgent(server, FIRST_S)
+    put_off: list[Asked] = json.loads(_read(int(before[0]))) if before else []
+    if not before:
         for name in worker.INDUCTOR:
+            _fork_urgent(server, put_off)
             worker.import_all([name])
-            _fork_urgent(server)
         if _has_asked_cuda():
-            os.execv(
-                sys.executable,
-                [sys.executable, "-m", "cudal1_compile.judge.bench.fork_server_process", descriptor, NEEDED],
-            )
+            _begin_again(descriptor, put_off)
         worker.hash_sources()
     gc.freeze()  # so that collections in forks do not copy the pages of what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
     while True:
-        if wait([server], POLL_S if reaped else None):
-            message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
-            if not message:
+        if put_off or wait([server], POLL_S if reaped else None):
+            request, descriptors = put_off.pop(0) if put_off else _receive(server)
+            if not request:
                 return
-            request = json.loads(message)
             if "reap" in request:
                 reaped[request["reap"]] = descriptors[0]
             else:
-                _fork(request, descriptors, (server.fileno(), *reaped.values()))
+                _fork(request, descriptors, (server.fileno(), *reaped.values(), *_came_with(put_off)))
         for pid in [pid for pid in reaped if _is_gone(pid)]:
             os.close(reaped.pop(pid))
 
 
-def _fork_urgent(server: socket.socket, first_s: float = 0.0) -> None:
-    """Workers that share a device do without Inductor for a while: nobody waits for the rest of the imports.
+def _receive(server: socket.socket) -> Asked:
+    """Nothing once it is closed."""
+    message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
+    return json.loads(message or b"{}"), descriptors
 
-    first_s: seconds for the first one. What is not urgent stays where it is, and all that comes behind it.
-    """
-    limit_s = first_s
-    while wait([server], limit_s):
-        request = json.loads(server.recv(MESSAGE_BYTES, socket.MSG_PEEK) or b"{}")
-        if not request.get("inherited"):
-            return
-        _, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
-        _fork(request, descriptors, (server.fileno(),))
-        limit_s = min(first_s, NEXT_S)
+
+def _fork_urgent(server: socket.socket, put_off: list[Asked]) -> None:
+    """Workers that share a device do without Inductor for a while: nobody waits for the rest of the imports."""
+    while wait([server], 0.0):
+        request, descriptors = _receive(server)
+        if request.get("inherited"):
+            _fork(request, descriptors, (server.fileno(), *_came_with(put_off)))
+        else:
+            put_off.append((request, descriptors))
+            if not request:
+                return
+
+
+def _came_with(put_off: Sequence[Asked]) -> list[int]:
+    return [d for _, descriptors in put_off for d in descriptors]
+
+
+def _begin_again(descriptor: str, put_off: Sequence[Asked]) -> None:
+    """Without Inductor, and with what has been asked for. Does not return."""
+    asked = os.memfd_create("put off")
+    os.write(asked, json.dumps(put_off).encode())
+    for kept in (asked, *_came_with(put_off)):
+        os.set_inheritable(kept, True)
+    module = "cudal1_compile.judge.bench.fork_server_process"
+    os.execv(sys.executable, [sys.executable, "-m", module, descriptor, str(asked)])
+
+
+def _read(file: int) -> bytes:
+    with os.fdopen(file, "rb") as source:
+        source.seek(0)
+        return source.read()
 
 
 def _has_asked_cuda() -> bool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count, islice
 from queue import SimpleQueue
 
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.sandbox.wire import Message
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.text import print_program
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,25 @@ LIMIT_S = 60.0  # of one region
 PATIENCE_S = 2.0  # with Inductor's compile: builds have the cores first, and the worker's own takes no longer
 
 
+def warm_ups() -> Iterator[Program]:
+    """Regions of the commonest kinds, each of another size: none finds another's code."""
+    for rows in count(64):
+        yield parse_program(
+            f"region v1\ndims d0={rows} d1=256\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\n"
+            "t1 f32[d0] = sum(t0) over d1\nt2 f32[d0,d1] = div(t0, t1)\nout0 f32[d0,d1] = t2\n"
+        )
+
+
 class Prefetch:
     """Processes start with the first region; close() ends them, also in the middle of a piece of work."""
 
     def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
         """processes: at most; fewer where there are few cores."""
         self._spawn = spawn
-        count = max(1, min(processes, int(CORES_SHARE * usable_cores())))
-        self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
+        self._processes = max(1, min(processes, int(CORES_SHARE * usable_cores())))
+        self._pool = ThreadPoolExecutor(self._processes, "cudal1-ahead")
         self._idle: SimpleQueue[int] = SimpleQueue()
-        for slot in range(count):
+        for slot in range(self._processes):
             self._idle.put(slot)
         self._workers: dict[int, Worker] = {}
         self._asked: dict[str, Future[Message]] = {}
@@ -50,6 +60,11 @@ class Prefetch:
         for request in requests:
             if request["program"] not in self._asked:
                 self._asked[request["program"]] = self._pool.submit(self._make, request)
+
+    def warm(self, requests: Iterable[Message]) -> None:
+        """One a process: its first piece of work takes seconds longer than its next."""
+        for request in islice(requests, self._processes):
+            self._pool.submit(self._make, request)
 
     def wait(self, program: Program, limit_s: float | None = None) -> Message:
         """The reply to what has begun, else nothing: what has not is dropped, since the worker is as fast."""

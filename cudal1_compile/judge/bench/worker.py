@@ -25,7 +25,10 @@ from cudal1_compile.judge.sandbox.isolation import give_up_privileges, shared_fo
 
 NEEDED = ("cudal1_compile.judge.checks.case_suite_file", "cudal1_compile.judge.bench.session")
 INDUCTOR = (
-    *("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.lowering"),  # half a second each
+    *("sympy", "torch.fx.experimental.symbolic_shapes", "torch._numpy"),  # of Dynamo: in steps, none of a second
+    *("torch.distributed.fsdp", "torch._decomp.decompositions_for_rng"),
+    *("torch._dynamo", "torch._functorch.aot_autograd"),
+    *("torch._inductor.decomposition", "torch._inductor.kernel.flex", "torch._inductor.lowering"),
     "torch._inductor.compile_fx",
     "cudal1_compile.judge.timing.ahead",
     *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),

@@ -262,6 +262,8 @@ class LeanTrial:
         return None
 
     def _launch(self, call: LeanCall) -> None:
+        if call.device.type == "cuda":  # a reference that is still computed is not the candidate's time
+            torch.cuda.synchronize(call.device)
         call.launch()
         self._runner.wait()
 
