@@ -15,11 +15,12 @@ from benchmarks.redteam.attacks import Attack, attacks_for
 from benchmarks.redteam.attacks_reach import REACH
 from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench.device import _properties
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import landlock, wire
 from cudal1_compile.judge.sandbox.isolation import worker_environment
-from cudal1_compile.judge.sandbox.process import Worker
+from cudal1_compile.judge.sandbox.process import Worker, _Alone
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import detect_target
@@ -42,6 +43,13 @@ out0 f32[d0,d4,d5,d6] = t0
 out1 f32[d6] = t1
 """
 # what a process of a judge does with a region
+MASKED = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+t0 bool[d0,d1] = gt(in0, 0.5)
+t1 f32[d0,d1] = where(t0, in0, 0.0)
+out0 f32[d0,d1] = t1
+"""
 WHOLE = """
 import sys, torch
 from torch._dynamo.utils import counters
@@ -50,7 +58,7 @@ from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_fx_passes.program.text import parse_program
 program, device = parse_program(sys.argv[1]), torch.device("cuda", 0)
 inductor_baseline(program, device, make_inputs(program, "normal", 1, device))
-print(counters["aot_autograd"]["autograd_cache_hit"])
+print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
 """
 
 
@@ -126,18 +134,23 @@ def test_later_finalists_of_a_region_find_inductors_kernel_compiled(judge: Judge
 
 
 @pytest.mark.parametrize(
-    "program", [region("softmax"), parse_program(CONVOLUTION)], ids=["softmax", "convolution"]
+    "program",
+    [*map(region, ("softmax", "running_sum", "argmax")), *map(parse_program, (CONVOLUTION, MASKED))],
+    ids=["softmax", "scan", "argmax", "convolution", "constants"],
 )
-def test_a_baseline_is_compiled_ahead_for_the_device(program: Program, tmp_path: Path) -> None:
+def test_a_baseline_is_compiled_ahead_for_the_device_without_it(program: Program, tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    reply = ahead.ask(wire.compile_request(program, "cuda:0"), 120.0)
+    reply = ahead.ask(wire.compile_request(program, "cuda:0", _properties(0)), 120.0)
+    assert isinstance(ahead._process, _Alone)
+    tasks = Path(f"/proc/{ahead._process._process.pid}/task").glob("*/comm")
+    assert "cuda-EvtHandlr" not in {task.read_text().strip() for task in tasks}, "it has a CUDA context"
     ahead.kill()
     assert "why_not" not in reply, reply
     assert list(tmp_path.rglob("*.cubin"))
     other = [sys.executable, "-c", WHOLE, print_program(program)]
     environment = dict(worker_environment(tmp_path, tmp_path))
     done = subprocess.run(other, env=environment, capture_output=True)
-    assert done.stdout.split() == [b"1"], done.stderr.decode()
+    assert done.stdout.split() == [b"1", b"0"], done.stderr.decode()
 
 
 def test_the_clock_flushes_twice_the_cache_on_a_stream_of_its_own(judge: Judge) -> None:

@@ -18,11 +18,11 @@ import logging
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -126,7 +126,7 @@ class DeviceBench:
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
         if self.limits.inductor:
-            self._prefetch.begin([wire.compile_request(p, self._device_name) for p in programs])
+            self._prefetch.begin([self._compile_request(p) for p in programs])
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 5 and the quick timing, the first ones first."""
@@ -136,9 +136,9 @@ class DeviceBench:
         """A launch on rough cases and the quick timing, the first ones first."""
         return self._add([CandidateTask(p, [c], seed, is_quick=True) for p, c in tasks])
 
-    @property
-    def _device_name(self) -> str:
-        return f"cuda:{self._worker_pool.index}"
+    def _compile_request(self, program: Program) -> wire.Message:
+        index = self._worker_pool.index
+        return wire.compile_request(program, f"cuda:{index}", _properties(index))
 
     def _add(self, tasks: Sequence[CandidateTask]) -> list[Future[Verdict]]:
         self._work.add(tasks)
@@ -231,7 +231,7 @@ class DeviceBench:
         for slot in (self._slots.first, *self._slots.admit(_free_bytes(self._worker_pool.index))):
             self._send(slot, _start)
         if self.limits.inductor:
-            self._prefetch.warm(wire.compile_request(p, self._device_name) for p in warm_ups())
+            self._prefetch.warm(self._compile_request(p) for p in warm_ups())
         for _ in range(self.limits.build_count):
             self._pool.submit(self._builders.warm)
         self._checks.submit(hostbuild.prepare)
@@ -479,6 +479,14 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
+
+
+@cache
+def _properties(index: int) -> Mapping[str, int | str]:
+    """What torch knows of a device, as far as it can be written."""
+    found = torch.cuda.get_device_properties(index)
+    values = {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
+    return {name: value for name, value in values.items() if isinstance(value, int | str)}
 
 
 def _free_bytes(index: int) -> int:

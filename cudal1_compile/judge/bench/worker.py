@@ -198,7 +198,8 @@ class _Server:
 
         os.setpriority(os.PRIO_PROCESS, 0, BACKGROUND)
         try:
-            compile_ahead(self._wire.read_program(request), self._torch.device(request["device"]))
+            device = self._torch.device(request["device"])
+            compile_ahead(self._wire.read_program(request), device, request["properties"])
         except Exception as error:  # noqa: BLE001  a compiler's failure of any kind; the next region may compile
             return {"why_not": str(error)}
         return {}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -101,8 +101,10 @@ def baselines_request(program: Program, seed: int, inductor: bool) -> Message:
     return {"op": "baselines", "program": print_program(program), "seed": seed, "inductor": inductor}
 
 
-def compile_request(program: Program, device: str) -> Message:
-    return {"op": "compile", "program": print_program(program), "device": device}
+def compile_request(program: Program, device: str, properties: Mapping[str, int | str] | None = None) -> Message:
+    """properties: of a GPU, as torch names them."""
+    message = {"op": "compile", "program": print_program(program), "device": device}
+    return message | {"properties": dict(properties or {})}
 
 
 def suite_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:

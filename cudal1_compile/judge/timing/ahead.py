@@ -4,14 +4,19 @@
 
 The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of the
 caches of both agree, and no memory is taken. Of convolutions too: how their results will lie, the worker's compile
-asks fake tensors as well. Triton compiles for the device's properties; what needs a CUDA context is left to the
-worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for which Inductor
-itself measures while it compiles (products whose sizes it might pad).
+asks fake tensors as well. The process has no CUDA context, which a driver makes one after the other for all
+processes of a host (twelve took seconds): torch sees no device, and is told the properties of the one that Triton
+compiles for. What needs a context is left to the worker: loading kernels, choosing among a kernel's configurations
+at its first call, and regions for which Inductor itself measures while it compiles (products whose sizes it might
+pad).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,19 +24,25 @@ from torch import Tensor
 from torch._dynamo.backends.registry import lookup_backend
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cudal1_compile.judge.timing.baseline import Compiled, static_sizes
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
 from cudal1_fx_passes.program.to_aten import to_aten
 
+Properties = Mapping[str, int | str]
 
-def compile_ahead(program: Program, device: torch.device) -> None:
-    """Fills the cache. What Dynamo or Inductor raise comes through; the worker then compiles by itself."""
+
+def compile_ahead(program: Program, device: torch.device, properties: Properties) -> None:
+    """Fills the cache. What Dynamo or Inductor raise comes through; the worker then compiles by itself.
+
+    properties: of a GPU, as torch has them. This process cannot use it afterwards.
+    """
     program = static_sizes(program)
     _stay_off_the_device()
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # its index is in Inductor's key
+        _stand_in(device.index or 0, tuple(properties.items()))
     mode = FakeTensorMode()
     module = to_aten(program)
     for name, constant in list(module.named_buffers()):
@@ -77,6 +88,50 @@ def _stay_off_the_device() -> None:
         for name in names:
             getattr(owner, name)  # a torch that calls them otherwise is left alone
             setattr(owner, name, instead)
+
+
+@cache
+def _stand_in(index: int, properties: tuple[tuple[str, int | str], ...]) -> None:
+    """For the rest of the process: the device is there for all who ask Python, and for nobody who asks CUDA."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch's device guards do nothing then
+    from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+
+    rng_state = torch.empty(0, dtype=torch.uint8)
+    parts: dict[Any, dict[str, Any]] = {
+        FakeTensorMode: {"avoid_device_init": True},
+        UniformValueConstantFolder: {"run": _on_the_cpu(UniformValueConstantFolder.run)},
+        torch._C: {f"_cuda_{name}": lambda *_: index for name in ("getDevice", "setDevice")},
+        torch.cuda: {
+            "_exchange_device": lambda _: index,
+            "_maybe_exchange_device": lambda _: index,
+            "_lazy_init": _nothing,
+            "_cached_device_count": index + 1,
+            "_get_device_properties": lambda _: SimpleNamespace(**dict(properties)),
+            "get_rng_state": lambda *_: rng_state,
+            "set_rng_state": _nothing,
+        },
+    }
+    for owner, instead in parts.items():
+        for name, value in instead.items():
+            setattr(owner, name, value)
+
+
+class _OnTheCPU(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What is made on a device is made on the CPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return func(*args, **(kwargs | {"device": "cpu"} if "device" in kwargs else kwargs))
+
+
+def _on_the_cpu(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor finds out the numbers of constants by making them."""
+
+    def works(*given: Any) -> Any:
+        with _OnTheCPU():  # type: ignore[no-untyped-call]
+            return work(*given)
+
+    return works
 
 
 def _nothing(*_: object) -> None:
