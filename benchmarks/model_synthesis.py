@@ -21,6 +21,7 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.pipeline.generator_process import in_own_process
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
@@ -86,7 +87,7 @@ def load_generator(wanted: str, device: torch.device) -> Generator:
         from cudal1_trainer.data.template_generator import TemplateGenerator
 
         return TemplateGenerator()
-    return make_generator(wanted, str(device))
+    return in_own_process(make_generator(wanted, str(device)))
 
 
 def write_kernels(
