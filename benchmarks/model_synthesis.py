@@ -19,7 +19,7 @@ from cudal1_cache.rows import ACCEPTED, Attempt
 from cudal1_cache.store import Store
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
-from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.generate.protocol import Generator, leave_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.pipeline.generator_process import in_own_process
 from cudal1_compile.runtime.target import Target, detect_target
@@ -115,6 +115,7 @@ def write_kernels(
         say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
         found.results = _kinds(outcomes)
         found.judge_s = Counter(judge.spent_s)
+        leave_device(generator)  # models are timed next
         found.regions = {
             w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
         }

@@ -13,6 +13,7 @@ no code that a model wrote. Some of a GPU's memory is left to the user's model, 
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -56,6 +57,7 @@ def _replies(lines: Iterable[bytes]) -> Iterator[Message]:
             served = served or _Served(request)
             yield served.answer(request)
         except Exception as error:  # noqa: BLE001  whoever asked raises it
+            traceback.print_exc()  # into what is logged of the process once it has ended
             yield {"error": _words(error)}
             return
 

@@ -33,8 +33,8 @@ from cudal1_compile.config import lock_folders
 log = logging.getLogger(__name__)
 
 Descriptors = tuple[int, int]  # of the gate and of the device's lock
-_within: dict[str, Descriptors] = {}  # for what works for this process alone, by device
 FILE_MODE = stat.S_IRUSR | stat.S_IWUSR | stat.S_ISVTX  # sticky: a runtime folder may be cleared of others
+_within: dict[str, Descriptors] = {}  # of devices without files: what works on them for this process alone
 
 
 class LockFiles:
@@ -70,7 +70,8 @@ def _files_of(device: str) -> Descriptors:
             whys.append(str(error))
     if device not in _within:
         log.warning("times may be taken beside another process's on this GPU: no lock file (%s)", "; ".join(whys))
-    gate, lock = _within.setdefault(device, _private_files())
+        _within.setdefault(device, _private_files())
+    gate, lock = _within[device]
     return os.dup(gate), os.dup(lock)
 
 
