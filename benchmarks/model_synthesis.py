@@ -19,8 +19,9 @@ from cudal1_cache.rows import ACCEPTED, Attempt
 from cudal1_cache.store import Store
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
-from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.generate.protocol import Generator, leave_device
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.pipeline.generator_process import in_own_process
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
@@ -86,7 +87,7 @@ def load_generator(wanted: str, device: torch.device) -> Generator:
         from cudal1_trainer.data.template_generator import TemplateGenerator
 
         return TemplateGenerator()
-    return make_generator(wanted, str(device))
+    return in_own_process(make_generator(wanted, str(device)))
 
 
 def write_kernels(
@@ -114,6 +115,7 @@ def write_kernels(
         say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
         found.results = _kinds(outcomes)
         found.judge_s = Counter(judge.spent_s)
+        leave_device(generator)  # models are timed next
         found.regions = {
             w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
         }

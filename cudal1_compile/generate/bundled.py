@@ -1,9 +1,10 @@
 """The model that comes with the package, or any directory of the same form (model_files.py).
 
-    files -> the host's memory, at once     -> the device, with the first proposals, until `leave_device`
+    files -> the host's memory, at once     -> the device, with the first proposals
 
 The fast sampler runs it. What a directory lacks is told before anything is loaded. transformers is not imported,
-and no state of the process is changed, so that it may be made in any thread. This module trains nothing.
+and no state of the process is changed, so that it may be made in any thread. A compile for a GPU has it in a
+process of its own (pipeline/generator_process.py). This module trains nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -24,18 +24,16 @@ from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
 from cudal1_compile.codegen.templates import fit_design, lower_design
 from cudal1_compile.generate.errors import GeneratorError
-from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
+from cudal1_compile.generate.fast_llama import ALONE, Cooling, FastLlama, Sample, SharedDevice
 from cudal1_compile.generate.linear import fast_cpu_dtype
 from cudal1_compile.generate.llama_weights import arrange
 from cudal1_compile.generate.model_files import (
     MODEL_DIR,
-    Checkpoint,
     check_ids,
     check_model_dir,
     model_digest,
     read_checkpoint,
 )
-from cudal1_compile.generate.on_demand import SamplerOnDemand, stream_of
 from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -109,20 +107,18 @@ def _region(prompt: str) -> Program | None:
 
 
 class BundledGenerator:
-    def __init__(self, config: BundledConfig | None = None) -> None:
+    def __init__(self, config: BundledConfig | None = None, shared: SharedDevice = ALONE) -> None:
         """Raises ModelMissing where the directory holds no complete model, GeneratorError where it is damaged."""
         self.config = config = config or BundledConfig()
         self.name = f"bundled:{model_digest(check_model_dir(config.directory))[:12]}"
         self.codec = load_codec(str(config.directory / "tokenizer.json"))
-        dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
-        checkpoint = read_checkpoint(config.directory, dtype)
+        self._dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
+        self._checkpoint = checkpoint = read_checkpoint(config.directory, self._dtype)
         check_ids(config.directory, self.codec.tokenizer.get_vocab_size(), checkpoint.settings.vocab)
         self._code_token = find_code_token(self.codec)
-        self.give_way: Callable[[], None] = lambda: None
-        self.turn: AbstractContextManager[object] = threading.Lock()
+        self._lock = threading.Lock()  # of who samples: an abandoned call may still be at it
+        self._shared = shared
         self.writes_designs = True
-        device = torch.device(config.device)
-        self._on_demand = SamplerOnDemand(partial(self._load, checkpoint, device, dtype), device)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         self._positions = checkpoint.settings.max_positions
         # a reply may take all positions that its prompt leaves; long prompts leave it so many
@@ -131,28 +127,20 @@ class BundledGenerator:
         wanted = config.temperature if config.temperature is not None else checkpoint.temperature
         self.temperature = DEFAULT_TEMPERATURE if wanted is None else wanted
 
-    def _load(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> FastLlama:
-        token = self._code_token
-        cooling = Cooling(token, self.config.code_temperature) if token is not None else None
-        stream = stream_of(device)
-        with torch.cuda.stream(stream):
-            weights = arrange(checkpoint.settings, checkpoint.tensors, device, dtype)
-            return FastLlama(weights, cooling=cooling, stream=stream, give_way=lambda: self.give_way())
-
-    @property
+    @cached_property
     def sampler(self) -> FastLlama:
-        return self._on_demand.sampler()
+        token, found = self._code_token, self._checkpoint
+        cooling = Cooling(token, self.config.code_temperature) if token is not None else None
+        with self._shared.inside():
+            weights = arrange(found.settings, found.tensors, torch.device(self.config.device), self._dtype)
+        return FastLlama(weights, cooling=cooling, shared=self._shared)
 
     def warm_up(self) -> None:
         """Takes a GPU, which loads what sampling needs there: seconds."""
-        if self._on_demand.device.type == "cuda":
-            row = self.codec.encode_prompt("region v1\n")
-            rows = [[*row, token] for token in range(WARM_PROMPTS) for _ in range(WARM_REPLIES)]
-            self._on_demand.use(lambda: self.sampler.sample(rows, WARM_TOKENS))
-
-    def leave_device(self) -> None:
-        """Until the next proposals."""
-        self._on_demand.release()
+        row = self.codec.encode_prompt("region v1\n")
+        rows = [[*row, token] for token in range(WARM_PROMPTS) for _ in range(WARM_REPLIES)]
+        with self._lock:
+            self.sampler.sample(rows, WARM_TOKENS)
 
     def count_tokens(self, text: str) -> int:
         return self.codec.count(text)
@@ -163,9 +151,10 @@ class BundledGenerator:
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """All prompts decode together; replies that the deadline cuts off are left out.
 
-        Raises GeneratorError for a prompt that is too long, or where the device has no room.
+        Raises GeneratorError for a prompt that is too long.
         """
-        return self._on_demand.use(partial(self._propose, prompts, n, seed, deadline))
+        with self._lock:
+            return self._propose(prompts, n, seed, deadline)
 
     def _propose(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         coded = [self.codec.encode_prompt(p) for p in prompts]

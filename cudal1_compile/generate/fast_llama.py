@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -53,6 +53,27 @@ class Sample:
     finished: bool  # False: cut off by max_new or by the deadline
 
 
+class SharedDevice(Protocol):
+    """That others use too."""
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Around all work on it."""
+
+    def give_way(self) -> None:
+        """Between two steps of that, of some 20 ms at most: others may have it to themselves meanwhile."""
+
+
+class _Alone:
+    def inside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def give_way(self) -> None:
+        """There is nobody."""
+
+
+ALONE: SharedDevice = _Alone()
+
+
 class FastLlama:
     """Samples from one model. Not safe for two threads at once."""
 
@@ -62,22 +83,18 @@ class FastLlama:
         stage_steps: int | None = None,
         max_rows: int = 1024,
         cooling: Cooling | None = None,
-        stream: torch.cuda.Stream | None = None,
-        give_way: Callable[[], None] = lambda: None,
+        shared: SharedDevice = ALONE,
     ) -> None:
-        """`max_rows` bounds the memory: more samples than that are worked off one batch after the other.
-
-        stream: to sample on, by default a new one. give_way: called between two steps.
-        """
+        """`max_rows` bounds the memory: more samples than that are worked off one batch after the other."""
         on_cuda = weights.device.type == "cuda"
         self.weights = weights
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
-        self.give_way = give_way
+        self.shared = shared
         self.cooling = cooling
         self.use_graphs = on_cuda
         self.graph: torch.cuda.CUDAGraph | None = None  # the last that was captured; the next takes its memory
-        self.stream = stream or (torch.cuda.Stream(weights.device) if on_cuda else None)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(weights.device) if on_cuda else None  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_model(
@@ -123,7 +140,7 @@ class FastLlama:
         device = self.weights.device
         generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
-        with self._on_stream():
+        with self.shared.inside(), self._on_stream():
             ends = (*self.weights.eos_ids, *(() if stop is None else (stop,)))
             self._sample_batches(prompts, max_new, warm, generator, deadline, begun, ends, results)
         return results
@@ -284,7 +301,7 @@ class _Run:
             part = slice(start, start + size)
             x_PLD = prefill(w, ids_PL[part], [(k[part], v[part]) for k, v in prefix])
             last.append(x_PLD[torch.arange(x_PLD.shape[0], device=w.device), lengths[part] - 1])
-            self.owner.give_way()
+            self.owner.shared.give_way()
         return prefix, project(w, torch.cat(last))
 
     def _empty_suffix(self, rows: int, columns: int) -> list[tuple[Tensor, Tensor]]:
@@ -321,7 +338,7 @@ class _Run:
             made = s + 1
             if made % CHECK_STEPS == 0 and (bool(done_R.all()) or self._is_late()):
                 break
-            self.owner.give_way()
+            self.owner.shared.give_way()
             if graph is not None:
                 graph.replay()
             else:
@@ -339,9 +356,9 @@ class _Run:
         return torch.tensor(rows, dtype=torch.long, device=self.eos.device).T
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """Not torch.cuda.graph(): that empties the allocator's cache, which belongs to the user's process."""
+        """Not torch.cuda.graph(): that empties the allocator's cache, which may be another's too."""
         graph, last = torch.cuda.CUDAGraph(), self.owner.graph
-        # thread_local: another thread of the user's process may be using the device
+        # thread_local: another thread may be using the device
         graph.capture_begin(None if last is None else last.pool(), capture_error_mode="thread_local")
         try:
             decode_step(self.weights, self.rows)

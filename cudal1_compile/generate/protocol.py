@@ -5,8 +5,8 @@
 A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one that
 a time limit cuts off is left out. A generator may offer seven things more, found by isinstance: counting tokens
 in its own tokenizer, ending a call in time by itself, how many prompts it likes in one call, that it writes
-designs, warming up, giving way to others on its device, and leaving it. `propose_within` bounds any generator; it
-is the only way in which synthesis calls one.
+designs, warming up, that it gives way to others on its device, and leaving it. `propose_within` bounds any
+generator; it is the only way in which synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 import reprlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cudal1_compile.generate.daemons import end_soon, start_daemon, wait_until
@@ -68,10 +67,8 @@ class WritesDesigns(Protocol):
 
 @runtime_checkable
 class GivesWay(Protocol):
-    give_way: Callable[[], None]
-    """Called between two pieces of its work on a GPU, of some 20 ms: others may have that meanwhile."""
-    turn: AbstractContextManager[object]
-    """Held by whoever has it work beside others: what is called must be what lets go of that one's lock."""
+    gives_way: bool
+    """Between two steps on its GPU it lets the judge have that: it may be asked while the judge is at work."""
 
 
 @runtime_checkable
@@ -84,20 +81,6 @@ class WarmsUp(Protocol):
 class LeavesDevice(Protocol):
     def leave_device(self) -> None:
         """Gives back what it holds of a GPU, after a compile; the next proposals may take it again."""
-
-
-@contextmanager
-def beside_others(generator: Generator, device: AbstractContextManager[Callable[[], None]]) -> Iterator[None]:
-    """On a device that others use too, where the generator gives way. device: gives what lets them go first."""
-    if not isinstance(generator, GivesWay):
-        yield
-        return
-    with generator.turn, device as give_way:
-        alone, generator.give_way = generator.give_way, give_way
-        try:
-            yield
-        finally:
-            generator.give_way = alone
 
 
 def prompts_at_once(generator: Generator) -> int:

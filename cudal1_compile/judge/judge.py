@@ -23,7 +23,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Event
 from types import TracebackType
@@ -64,8 +63,6 @@ class Bench(Protocol):
     def workers(self) -> int: ...
 
     def expect(self, programs: Sequence[Program]) -> None: ...
-
-    def device(self) -> AbstractContextManager[Callable[[], None]]: ...
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]: ...
 
@@ -136,13 +133,6 @@ class Judge:
     def expect(self, programs: Sequence[Program]) -> None:
         """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""
         self._bench.expect(programs)
-
-    def device(self) -> AbstractContextManager[Callable[[], None]]:
-        """For who works on the target's device beside the workers: nothing is timed meanwhile.
-
-        But where what it gives is called, between two pieces of that work.
-        """
-        return self._bench.device()
 
     def wake(self) -> None:
         """Something will be submitted soon: the workers take the device meanwhile."""

@@ -3,9 +3,10 @@
     with Preparation(...) as preparation:       the end of the outermost statement closes the judge, and the
                                                 generator leaves the device
         preparation.begin()                     in threads: a judge, whose workers take the device, and a
-                                                generator, which takes it too
+                                                generator, whose process takes it too
         preparation.judge(), .generator()       waits for it, or makes one
 
+On a GPU both have forks of one fork server, the judge's: while that still imports, the judge's end is its end too.
 Other generators than the bundled one are made where they are needed. transformers sets torch's default dtype while
 it loads, for the whole process, and what is traced meanwhile would be of it; and two threads that import from
 transformers at once can get an ImportError, the user's too.
@@ -13,10 +14,9 @@ transformers at once can get an ImportError, the user's too.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -25,11 +25,10 @@ import torch
 from cudal1_compile.generate.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import is_light
-from cudal1_compile.generate.protocol import Generator, WarmsUp, beside_others, leave_device
-from cudal1_compile.judge.bench.worker_pool import beside_workers, uuid_of
+from cudal1_compile.generate.protocol import Generator, WarmsUp, leave_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.sandbox import fork_server
-from cudal1_compile.judge.sandbox.device_lock import LockFiles
+from cudal1_compile.judge.sandbox.fork_server import ForkServer
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
 
@@ -42,6 +41,7 @@ class Preparation:
     def __init__(self, place: TargetDevice, session: Session, generator: str | Generator) -> None:
         self._place, self._session, self._wanted = place, session, generator
         self._depth = 0
+        self._fork_server: ForkServer | None = None
         self._judge = _Part(
             "cudal1-judge", self._make_judge, lambda judge: judge.close(), lambda judge: judge.wake()
         )
@@ -60,7 +60,7 @@ class Preparation:
 
     def begin(self) -> None:
         """Call it within the with statement, once it is likely that kernels are to be written."""
-        fork_server.prepare()  # not in a thread: the fork server ends with the one that began it
+        self._prepare()  # not in a thread: the fork server ends with the one that began it
         self._judge.begin()
         if is_light(self._wanted):
             self._generator.begin()
@@ -74,29 +74,36 @@ class Preparation:
         return self._generator.get()
 
     def _make_judge(self) -> Judge:
-        device = self._place.device
-        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        if self._place.device.type == "cpu":
+            return Judge(self._place.target)
+        self._prepare()
+        with torch.cuda.device(self._place.device):
             return Judge(self._place.target)
 
     def _make_generator(self) -> Generator:
-        return self._session.generator(self._wanted, self._place.device)
+        found = self._session.generator(self._wanted, self._place.device)
+        if self._place.device.type == "cpu":
+            return found
+        from cudal1_compile.pipeline.generator_process import in_own_process
+
+        self._prepare()
+        return in_own_process(found, self._fork_server)
+
+    def _prepare(self) -> None:
+        if self._fork_server is None:
+            self._fork_server = fork_server.prepare()
 
     def _warm_up(self, generator: Generator) -> None:
         """What it says of the device it will say again when it is asked."""
-        if not isinstance(generator, WarmsUp):
-            return
-        index = self._place.device.index or 0
-        with (
-            suppress(GeneratorError),
-            closing(LockFiles(uuid_of(index))) as files,
-            beside_others(generator, beside_workers(files, index)),
-        ):
-            generator.warm_up()
+        if isinstance(generator, WarmsUp):
+            with suppress(GeneratorError):
+                generator.warm_up()
 
     def close(self) -> None:
         """Now, also within the with statements: what is asked for again is made again."""
         self._judge.close()
         self._generator.close()
+        self._fork_server = None
 
 
 class _Part(Generic[T]):

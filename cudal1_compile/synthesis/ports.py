@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from cudal1_compile.judge.verdict import Verdict
@@ -22,8 +21,6 @@ class JudgePort(Protocol):
     def workers(self) -> int: ...  # that can judge now
 
     def expect(self, programs: Sequence[Program]) -> None: ...
-
-    def device(self) -> AbstractContextManager[Callable[[], None]]: ...  # nothing is timed within
 
     def trouble(self) -> str | None: ...  # why the machine cannot judge now
 

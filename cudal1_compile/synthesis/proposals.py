@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 
 from cudal1_compile.generate.daemons import Daemon, end_soon, start_daemon
 from cudal1_compile.generate.errors import GeneratorError
-from cudal1_compile.generate.protocol import Generator, beside_others, propose_within
+from cudal1_compile.generate.protocol import Generator, propose_within
 from cudal1_compile.synthesis.budget import Timer
-from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Progress, Proposed
 from cudal1_compile.synthesis.task import RegionTask, Request
 
@@ -43,13 +42,12 @@ class Proposals:
     def __init__(
         self,
         generator: Generator,
-        judge: JudgePort,
         timer: Timer,
         progress: Progress,
         places: Mapping[RegionTask, int],
     ) -> None:
         """places: of all tasks of the call, as they are counted in what `progress` says."""
-        self._generator, self._judge, self._timer = generator, judge, timer
+        self._generator, self._timer = generator, timer
         self._progress, self._places = progress, places
         self._calls: list[_Call] = []  # that the thread makes
         self._thread: Daemon | None = None
@@ -106,12 +104,11 @@ class Proposals:
         return [_Call(some, n, some[0][0].call_seed()) for some, n in zip(alike, sizes, strict=True)]
 
     def _make(self, call: _Call) -> None:
-        deadline = time.monotonic() + self._timer.proposals_left_s
+        limit_s = self._timer.proposals_left_s
+        deadline = time.monotonic() + limit_s
         try:
             prompts = [request.prompt for _, request in call.asked]
-            with beside_others(self._generator, self._judge.device()):
-                limit_s = max(0.0, deadline - time.monotonic())
-                call.replies = propose_within(self._generator, prompts, call.n, call.seed, limit_s)
+            call.replies = propose_within(self._generator, prompts, call.n, call.seed, limit_s)
         except GeneratorError as error:
             call.error = error
         call.is_late = time.monotonic() >= deadline

@@ -126,7 +126,7 @@ class _Run:
         self.late: list[
             RegionTask
         ] = []  # left by an earlier call, and less valuable than what nobody was asked for
-        self.proposals = Proposals(generator, judge, self.timer, progress, self.places)
+        self.proposals = Proposals(generator, self.timer, progress, self.places)
 
     def work(self) -> None:
         try:
@@ -184,7 +184,7 @@ class _Run:
 
     @property
     def _is_beside(self) -> bool:
-        """Whether proposals may be made while the judge is at work: times are taken between a sampler's steps."""
+        """Whether proposals may be made while the judge is at work."""
         return isinstance(self.generator, GivesWay) and self.judge.target.kind == "cuda"
 
     def _first_group(self, heirs: Sequence[RegionTask]) -> list[RegionTask]:

@@ -315,6 +315,34 @@ def test_workers_of_a_device_do_not_wait_for_inductor(tmp_path: Path, monkeypatc
         files.close()
 
 
+def test_a_fork_that_is_not_there_yet_is_given_up_and_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+    text = BLOCKS.format(name=NEEDED[0], file=str(go_on)) + WITHOUT.format(names=INDUCTOR)
+    (tmp_path / "sitecustomize.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ForkServer()
+    given_up, wanted = (Worker(fork_server=own, compiled=tmp_path) for _ in range(2))
+    begin = time.monotonic()
+    given_up.kill()
+    assert not given_up.alive and time.monotonic() - begin < 1.0
+    go_on.touch()
+    assert suite(wanted, tmp_path).is_file()
+    assert own._process is not None
+    children = Path(f"/proc/{own._process.pid}/task/{own._process.pid}/children")
+    while len(alive := [c for c in children.read_text().split() if not is_over(c)]) > 1:
+        assert time.monotonic() - begin < ANSWER_S, f"one of {alive} serves nobody"
+        time.sleep(0.01)
+    wanted.kill()
+    own.close()
+
+
+def is_over(pid: str) -> bool:
+    """Nobody may have waited for it yet."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 def test_nobody_waits_for_a_server_that_still_imports(tmp_path: Path) -> None:
     own = ForkServer()
     workers = [Worker(fork_server=own, compiled=tmp_path) for _ in range(3)]

@@ -9,9 +9,8 @@ aten runs every region 1.6 times as fast as Inductor, at half of its floor.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 
 import torch
 
@@ -91,12 +90,8 @@ class ScriptedJudge:
     def expect(self, programs: Sequence[Program]) -> None:
         self.expected.append(len(programs))
 
-    @contextmanager
-    def device(self) -> Iterator[Callable[[], None]]:
-        yield self.give_way
-
-    def give_way(self) -> None:
-        """What is urgent goes on."""
+    def go_on(self) -> None:
+        """As a judge does by itself: does what is urgent."""
         while self._urgent:
             answers, work = self._urgent.pop(0)
             for future, verdict in zip(answers, work(), strict=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -250,7 +252,18 @@ def test_each_capture_takes_the_memory_of_the_one_before(monkeypatch: pytest.Mon
 
 
 def test_it_gives_way_between_two_steps() -> None:
-    asked: list[int] = []
-    sampler = FastLlama(take_weights(make_model()), give_way=lambda: asked.append(1))
+    asked: list[str] = []
+
+    class Shared:
+        @contextmanager
+        def inside(self) -> Iterator[None]:
+            asked.append("in")
+            yield
+            asked.append("out")
+
+        def give_way(self) -> None:
+            asked.append("way")
+
+    sampler = FastLlama(take_weights(make_model()), shared=Shared())
     (reply,) = sampler.sample(make_prompts([5]), 7, temperature=0.0)
-    assert len(asked) == 1 + len(reply), "behind the prompts, and each token"
+    assert asked == ["in", *["way"] * (1 + len(reply)), "out"], "behind the prompts, and each token"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from generate_models import make_checkpoint
 
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout, ModelMissing
 from cudal1_compile.generate.factory import make_generator, stored_name
-from cudal1_compile.generate.protocol import beside_others, propose_within, token_counter
+from cudal1_compile.generate.protocol import propose_within, token_counter
 
 
 class Scripted:
@@ -99,44 +98,3 @@ def test_a_name_is_told_without_loading_the_model(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "own")
     assert stored_name(str(tmp_path / "own")) == make_generator(str(tmp_path / "own")).name
     assert stored_name(str(tmp_path)) is None and stored_name("http://localhost:1/v1#model=m") is None
-
-
-def test_who_works_beside_others_lets_go_of_its_own_lock_alone() -> None:
-    """A sampler that warms up while it is asked already: the second one holds nothing before the first is done."""
-
-    class Sampler:
-        name, budget_tokens = "sampler", 100
-
-        def __init__(self) -> None:
-            self.turn = threading.Lock()
-            self.give_way: Callable[[], None] = unused
-
-        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-            raise NotImplementedError
-
-    def unused() -> None: ...
-
-    generator, order = Sampler(), list[str]()
-    is_in, may_end = threading.Event(), threading.Event()
-
-    @contextmanager
-    def device(name: str) -> Iterator[Callable[[], None]]:
-        order.append(f"{name} begins")
-        yield lambda: order.append(f"{name} gives way")
-        order.append(f"{name} ends")
-
-    def warm_up() -> None:
-        with beside_others(generator, device("first")):
-            is_in.set()
-            assert may_end.wait(10.0)
-            generator.give_way()
-
-    first = threading.Thread(target=warm_up)
-    first.start()
-    assert is_in.wait(10.0)
-    threading.Timer(0.1, may_end.set).start()
-    with beside_others(generator, device("second")):
-        generator.give_way()
-    first.join(10.0)
-    assert order == [f"{who} {does}" for who in ("first", "second") for does in ("begins", "gives way", "ends")]
-    assert generator.give_way is unused

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from cudal1_cache.descriptors import try_lock
-from cudal1_compile.judge.bench.worker_pool import beside_workers
 from cudal1_compile.judge.sandbox import device_lock as lock_module
 from cudal1_compile.judge.sandbox.device_lock import Descriptors, DeviceLock, LockFiles, let_go
 
@@ -285,12 +283,14 @@ def _shared_by_others(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_shared_by_others, Path.rmdir], ids=["writable", "missing"])
-def test_without_a_runtime_folder_the_locks_lie_in_the_cache_and_without_both_each_judge_has_its_own(
+def test_without_a_runtime_folder_the_locks_lie_in_the_cache_and_without_both_each_process_has_its_own(
     spoil: Callable[[Path], None],
     runtime_folder: Path,
     cudal1_cache_dir: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(lock_module, "_within", {})
     spoil(runtime_folder)
     with DeviceLock(LockFiles("GPU-0").descriptors()).alone():
         assert not _is_free(LockFiles("GPU-0"))
@@ -300,7 +300,8 @@ def test_without_a_runtime_folder_the_locks_lie_in_the_cache_and_without_both_ea
     (said,) = caplog.records
     assert "others may write to" in said.getMessage() and said.levelno == logging.WARNING
     with DeviceLock(mine.descriptors()).alone():
-        assert _is_free(LockFiles("GPU-0")) and not _is_free(mine)
+        mine.close()
+        assert not _is_free(LockFiles("GPU-0")) and _is_free(LockFiles("GPU-1"))
 
 
 def test_a_fork_of_the_users_keeps_nothing_of_what_its_parent_held() -> None:
@@ -336,25 +337,3 @@ def test_who_waits_says_so_and_when_it_is_over(files: LockFiles) -> None:
             with mine.alone():
                 time.sleep(0.001)
         assert told and told == [True, False] * (len(told) // 2)
-
-
-def test_who_works_beside_the_workers_lets_them_take_times_between_two_pieces() -> None:
-    files = LockFiles()
-    wants, has, done = threading.Event(), threading.Event(), threading.Event()
-
-    def worker() -> None:
-        lock = DeviceLock(files.descriptors())
-        lock.tell = lambda waits: wants.set()
-        with lock.alone():
-            has.set()
-            done.wait(10.0)
-
-    with beside_workers(files, 0) as give_way:
-        thread = threading.Thread(target=worker)
-        thread.start()
-        assert wants.wait(10.0) and not has.wait(0.1)
-        threading.Timer(0.1, done.set).start()
-        give_way()
-        assert has.is_set() and done.is_set(), "it comes back when the worker is done"
-    thread.join(10.0)
-    files.close()

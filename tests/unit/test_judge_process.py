@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -98,6 +99,28 @@ def test_who_waits_for_others_without_end_is_given_up_and_they_are_named(
     with pytest.raises(DeviceTaken, match="other processes have had the device"):
         worker.ask({"op": "wait", "seconds": 60.0, "works": 0.0}, 0.3)
     assert not worker.alive
+
+
+def test_it_outlives_the_thread_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fake_worker_for_tests.py").write_text(FAKE)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    found: list[Worker] = []
+    thread = threading.Thread(target=lambda: found.append(Worker("fake_worker_for_tests")))
+    thread.start()
+    thread.join()
+    assert found[0].ask({"op": "echo"}, 20.0)["got"]
+    found[0].kill()
+
+
+def test_a_stop_is_heard_by_who_waits(worker: Worker) -> None:
+    """Whatever becomes of the process: it may not be there yet."""
+    worker.ask({"op": "echo"}, 20.0)
+    worker._process.stop = lambda: None  # type: ignore[method-assign]
+    threading.Timer(0.2, worker.stop).start()
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost, match="it was stopped"):
+        worker.ask({"op": "hang"}, 20.0)
+    assert time.monotonic() - begin < 2.0 and not worker.alive
 
 
 def test_a_death_is_noticed_at_once(worker: Worker) -> None:

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from generate_models import make_checkpoint
 
 from cudal1_compile import backend
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
+from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import parse_options
 from cudal1_compile.pipeline import preparation, process_state
+from cudal1_compile.pipeline.generator_process import GeneratorProcess
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
@@ -138,6 +141,25 @@ def test_another_generator_is_made_where_it_is_asked_for(
         assert asked == []
         generator: Any = preparing.generator()
     assert generator.thread is threading.main_thread() and generator.left == 1
+
+
+def test_on_a_gpu_the_bundled_generator_is_a_process_that_has_the_judges_fork_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prepared_server, begun = fork_server.ForkServer(), list[fork_server.ForkServer]()
+    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: begun.append(prepared_server) or begun[-1])
+    monkeypatch.setattr(preparation, "Judge", lambda target: pytest.fail("it is not asked for"))
+    make_checkpoint(tmp_path)
+    own, other = BundledGenerator(BundledConfig(tmp_path, "cuda")), Generator(lambda: None)
+    place = TargetDevice(torch.device("cuda", 0), Target("cuda", "H100", "sm_90a", 132, 227 << 10, 50 << 20))
+    for wanted, made_of in (("bundled", own), ("vllm:some/model", other)):
+        make_with(monkeypatch, lambda made_of=made_of: made_of)
+        with Preparation(place, Session(), wanted) as preparing:
+            found = preparing.generator()
+        assert isinstance(found, GeneratorProcess) == (made_of is own)
+        if isinstance(found, GeneratorProcess):
+            assert found._fork_server is prepared_server and found.name == own.name
+    assert begun == [prepared_server] * 2, "one a compile"
 
 
 def test_a_generator_of_the_users_that_knows_no_device_stays_as_it_is(made: list[Judge]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import pytest
 from synthesis_doubles import GPU, ScriptedJudge
@@ -85,7 +84,7 @@ def test_a_structure_is_asked_for_once_beside_the_judge_too() -> None:
     """While the first one is judged, whatever else there is."""
 
     class Beside(Designs):
-        give_way, turn = staticmethod(lambda: None), nullcontext()
+        gives_way = True
 
     generator, judge, store = Beside(), Judge(), Store.memory()
     text = "region v1\ndims d0=77 d1=64\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"

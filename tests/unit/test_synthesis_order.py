@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -266,22 +265,18 @@ def test_what_has_no_candidates_yet_is_compared_by_idle_workers(workers: int, co
     assert sorted(rows for rows, inductor in judge.compared if inductor) == [20, 30, 40], "each once"
 
 
-class GivesWayOnce(ScriptedGenerator):
-    """As it samples, in the middle of which others have the device."""
-
-    give_way, turn = staticmethod(lambda: None), nullcontext()
-
-    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-        self.give_way()
-        return super().propose(prompts, n, seed)
+class Beside(ScriptedGenerator):
+    gives_way = True
 
 
-@pytest.mark.parametrize("kind", [GivesWayOnce, ScriptedGenerator])
-def test_aten_is_timed_between_the_steps_of_a_sampler_that_gives_way(kind: type[ScriptedGenerator]) -> None:
+@pytest.mark.parametrize("kind", [Beside, ScriptedGenerator])
+def test_aten_is_timed_while_a_sampler_that_gives_way_is_asked(kind: type[ScriptedGenerator]) -> None:
     """Else before anybody is asked."""
     judge, asked = ScriptedJudge(), list[list[tuple[int, bool]]]()
 
     def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
+        assert call or bool(judge.compared) != (kind is Beside)
+        judge.go_on()
         asked.append(list(judge.compared))
         return [[reply("good_120")] for _ in prompts]
 
@@ -291,7 +286,6 @@ def test_aten_is_timed_between_the_steps_of_a_sampler_that_gives_way(kind: type[
     first = [(40, False), (30, False)]
     assert asked[0] == first and all(isinstance(o.result, Won) for o in outcomes)
     assert judge.compared == [*first, (40, True), (30, True)], "each once"
-    assert getattr(generator, "give_way", None) is getattr(kind, "give_way", None), "the judge's is gone"
 
 
 def test_more_is_proposed_while_the_judge_is_at_work() -> None:
@@ -299,15 +293,13 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     judge, timed = ScriptedJudge(), threading.Event()
     judge.before = lambda name: timed.set()
 
-    class Beside(ScriptedGenerator):
-        give_way, turn = staticmethod(lambda: None), nullcontext()
-
+    class Late(Beside):
         def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
             found = super().propose(prompts, n, seed)
             assert len(self.calls) == 1 or timed.wait(20.0)
             return found
 
-    generator = Beside([["good_120"]])
+    generator = Late([["good_120"]])
     budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
     programs = [program(rows) for rows in (40, 30, 20)]
     outcomes = synthesize_all(programs, generator, judge, Store.memory(), budget)

@@ -20,7 +20,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import count
@@ -223,9 +223,6 @@ class DeviceBench:
         else:
             send()
         return answer
-
-    def device(self) -> AbstractContextManager[Callable[[], None]]:
-        return self._worker_pool.device()
 
     def wake(self) -> None:
         for slot in (self._slots.first, *self._slots.admit(_free_bytes(self._worker_pool.index))):

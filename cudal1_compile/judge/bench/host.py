@@ -15,7 +15,6 @@ import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -129,10 +128,6 @@ class HostBench:
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Nothing is compiled by Inductor here."""
-
-    def device(self) -> AbstractContextManager[Callable[[], None]]:
-        """Nothing is timed here."""
-        return nullcontext(lambda: None)
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 6 and the cost of each candidate."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -100,8 +100,15 @@ class WorkerPool:
         with self._lock:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
 
-    def device(self) -> AbstractContextManager[Callable[[], None]]:
-        return beside_workers(self._lock_files, self.index)
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """For another process that works on the device: no worker takes times meanwhile."""
+        descriptors = self._lock_files.descriptors()
+        try:
+            with DeviceLock(descriptors).inside():
+                yield
+        finally:
+            let_go(descriptors)
 
     @property
     def is_pressed(self) -> bool:
@@ -146,27 +153,6 @@ class WorkerPool:
 def uuid_of(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
-
-
-@contextmanager
-def beside_workers(files: LockFiles, index: int) -> Iterator[Callable[[], None]]:
-    """For this process's own work on a device: no worker takes times meanwhile.
-
-    But where what it gives is called, between two pieces of that work.
-    """
-
-    def synchronize() -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize(index)
-
-    descriptors = files.descriptors()
-    lock = DeviceLock(descriptors)
-    lock.synchronize = synchronize
-    try:
-        with lock.inside():
-            yield lock.give_way
-    finally:
-        let_go(descriptors)
 
 
 class Slot:

@@ -4,7 +4,7 @@
     alone:  a worker that takes times; the others' work on the device has ended, and they wait
 
 Two locks of the operating system (flock) on files of the user's, named by the device's UUID: several processes
-that judge on it take turns. Where no such files can be had, the workers of each judge do among themselves. Who
+that judge on it take turns. Where no such files can be had, those of each process do among themselves. Who
 wants the device alone shuts the gate first, so that nobody comes in or back; whoever is in gives way between two
 pieces of work (`give_way`), within milliseconds.
 
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 Descriptors = tuple[int, int]  # of the gate and of the device's lock
 FILE_MODE = stat.S_IRUSR | stat.S_IWUSR | stat.S_ISVTX  # sticky: a runtime folder may be cleared of others
+_within: dict[str, Descriptors] = {}  # of devices without files: what works on them for this process alone
 
 
 class LockFiles:
@@ -67,8 +68,11 @@ def _files_of(device: str) -> Descriptors:
             return _open_files(folder, device)
         except OSError as error:
             whys.append(str(error))
-    log.warning("times may be taken beside another process's on this GPU: no lock file (%s)", "; ".join(whys))
-    return _private_files()
+    if device not in _within:
+        log.warning("times may be taken beside another process's on this GPU: no lock file (%s)", "; ".join(whys))
+        _within.setdefault(device, _private_files())
+    gate, lock = _within[device]
+    return os.dup(gate), os.dup(lock)
 
 
 def _open_files(folder: Path, device: str) -> Descriptors:

@@ -75,17 +75,16 @@ class Fork:
         """`stop`, and it is gone then, with its CUDA context. May be called twice."""
         if self._life < 0:
             return
-        while not self._gone and self._pid is None:
-            self._listen(POLL_S)
+        self._listen(0.0)
         if self._pid is not None:
             kill_group(self._pid)  # not reaped yet, so the number is still its own
             self._fork_server.reap(self._pid)
-        while not self._gone:
-            self._listen(POLL_S)
-        with self._lock:
+            while not self._gone:
+                self._listen(POLL_S)
+        with self._lock:  # where it is still to come: it finds nobody to serve then
             for descriptor in (self.requests, self.replies, self._life):
                 os.close(descriptor)
-            self._life = -1
+            self._life, self._gone = -1, True
 
     @property
     def _pid(self) -> int | None:
@@ -198,12 +197,13 @@ class _Shelf:
         self._owner = 0
         self._timer: threading.Timer | None = None
 
-    def prepare(self) -> None:
-        """A judge will be there soon: the fork server imports meanwhile."""
+    def prepare(self) -> ForkServer:
+        """A judge will be there soon, and take it: it imports meanwhile."""
         fork_server = self.take()
         with contextlib.suppress(OSError):  # the judge will say so
             fork_server.begin()
         self.keep(fork_server)
+        return fork_server
 
     def take(self) -> ForkServer:
         """The one that is kept, or a new one. Whoever takes it gives it to `keep`, or closes it."""

@@ -14,7 +14,9 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from cudal1_compile.judge.sandbox.device_lock import LockFiles, let_go
@@ -26,6 +28,7 @@ from cudal1_compile.runtime.scratch import ScratchFolder
 log = logging.getLogger(__name__)
 
 LOG_TAIL = 2000  # characters of a worker's stderr that go into our log
+STEP_S = 0.1  # of a thread that waits for a reply: a stop, or an exception, comes behind it
 DEVICE_S = 300.0  # that a worker may wait for the device besides its limit: a hung one elsewhere is killed earlier
 
 
@@ -68,16 +71,10 @@ class _Alone:
     """A process that imports what it needs by itself. Like a Fork."""
 
     def __init__(self, wanted: Start) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", wanted.module, *wanted.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=wanted.errors,
-            cwd=wanted.folder,
-            env=dict(wanted.environment),
-            start_new_session=True,
-            pass_fds=tuple(wanted.inherited),
-        )
+        # in a thread of its own: the kernel kills it with the thread that started it
+        begun: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(target=_attend, args=(wanted, begun), name="cudal1-worker", daemon=True).start()
+        self._process = begun.result()
         assert self._process.stdin is not None and self._process.stdout is not None
         self.requests, self.replies = self._process.stdin.fileno(), self._process.stdout.fileno()
 
@@ -101,6 +98,26 @@ class _Alone:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _attend(wanted: Start, begun: Future[subprocess.Popen[bytes]]) -> None:
+    """Returns once the process has ended."""
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", wanted.module, *wanted.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=wanted.errors,
+            cwd=wanted.folder,
+            env=dict(wanted.environment),
+            start_new_session=True,
+            pass_fds=tuple(wanted.inherited),
+        )
+    except OSError as error:
+        begun.set_exception(error)
+        return
+    begun.set_result(process)
+    process.wait()
 
 
 class Worker:
@@ -137,6 +154,7 @@ class Worker:
             log.info("a worker imports by itself: %s", error)
             self._process = _Alone(wanted)
         self._buffer = self._unsent = b""
+        self._is_stopped = False
         os.set_blocking(self._process.requests, False)  # a worker that hangs takes none
 
     @property
@@ -176,6 +194,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ends the process at once; whoever waits for its answer in another thread gets WorkerLost."""
+        self._is_stopped = True
         self._process.stop()
 
     def kill(self) -> None:
@@ -204,8 +223,10 @@ class Worker:
                 ends.register(replies, selectors.EVENT_READ)
                 if self._unsent:
                     ends.register(requests, selectors.EVENT_WRITE)
-                ready = {key.fd for key, _ in ends.select(left)}
-            if left == 0.0 or not ready:
+                ready = {key.fd for key, _ in ends.select(min(left, STEP_S))}
+            if self._is_stopped:
+                raise OSError("it was stopped")
+            if left == 0.0:
                 self.kill()
                 if deadline.waits:
                     raise DeviceTaken(f"other processes have had the device for {DEVICE_S:.0f} s")
