@@ -222,6 +222,22 @@ def test_it_leaves_the_device_at_once_also_while_another_thread_asks(process: Ge
     assert len(process.propose([SHORT], 1, 0)) == 1 and pid_of(process) != asking.pid
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_nobody_waits_for_a_fork_server_that_still_imports(form: BundledGenerator, ends: bool) -> None:
+    """Whether the judge, whose it is too, has ended it or not."""
+    young = ForkServer()
+    process = GeneratorProcess(form, "", young)
+    thread = start_daemon(lambda: pytest.raises(GeneratorError, process.warm_up), "warm-up")
+    while process._worker is None:
+        time.sleep(0.01)
+    begin = time.monotonic()
+    if ends:
+        young.give_up_young()
+    process.leave_device()
+    assert thread.ended.wait(1.0) and time.monotonic() - begin < 1.0
+    young.close()
+
+
 def test_an_interrupt_of_who_asks_ends_it(process: GeneratorProcess) -> None:
     asking = Asking(process)
     end_soon(asking.thread)
