@@ -62,6 +62,12 @@ class _Region:
     examined: set[str] = field(default_factory=set)  # digests, in this round
     answered_at: float | None = None  # when the judge last did
 
+    @property
+    def will_be_asked(self) -> bool:
+        """Before there is anything of it to be judged."""
+        task = self.task
+        return task.wants_round and not (task.rounds_done or self.candidates or self.answered_at)
+
     def open(self) -> list[Future[Verdict]]:
         return self.asked() if self.baselines is None else [*self.asked(), self.baselines[0]]
 
@@ -283,10 +289,12 @@ class EvaluationScheduler:
             self._fill()
 
     def _compare_some(self) -> None:
-        """What has candidates, while those of few others wait: they come behind all baselines."""
+        """While those of few others wait, which come behind all baselines: what has candidates, then what has had
+        them, or will have none.
+        """
         free = AT_ONCE - sum(r.is_compared and bool(r.open()) for r in self._regions)
-        wanted = (r for r in self._regions if r.candidates and not r.is_compared)
-        for region in islice(wanted, max(0, free)):
+        wanted = [r for r in self._regions if not (r.is_compared or r.will_be_asked)]
+        for region in sorted(wanted, key=lambda r: not r.candidates)[: max(0, free)]:
             self._compare_both(region)
 
     def _fill(self) -> None:
@@ -300,9 +308,6 @@ class EvaluationScheduler:
         """The fastest candidate that may win; what is learnt of it may leave another one, or none."""
         left_s = self._timer.left_s
         task = region.task
-        will_be_asked = task.wants_round and not task.rounds_done
-        if not region.is_compared and (region.answered_at or not (region.candidates or will_be_asked)):
-            self._compare_both(region)
         if region.baselines is not None or not task.is_compared:
             return
         if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):

@@ -29,7 +29,7 @@ from cudal1_compile.synthesis import (
 )
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.progress import Asking, Event, Examining
-from cudal1_compile.synthesis.scheduler import EvaluationScheduler
+from cudal1_compile.synthesis.scheduler import AT_ONCE, EvaluationScheduler
 from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
@@ -304,6 +304,28 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     programs = [program(rows) for rows in (40, 30, 20)]
     outcomes = synthesize_all(programs, generator, judge, Store.memory(), budget)
     assert len(generator.calls) == 3 and all(isinstance(o.result, Won) for o in outcomes)
+
+
+def test_what_is_being_asked_for_is_not_compared_before_candidates_are_timed() -> None:
+    """A worker takes baselines before candidates."""
+    judge, timed = ScriptedJudge(), threading.Event()
+    before: list[int] = []
+
+    def note(name: str) -> None:
+        before.append(sum(inductor for _, inductor in judge.compared))
+        timed.set()
+
+    class Late(Beside):
+        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+            found = super().propose(prompts, n, seed)
+            assert len(self.calls) == 1 or timed.wait(20.0)
+            return found
+
+    judge.before = note
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=AT_ONCE)
+    programs = [program(10 * rows) for rows in range(3 * AT_ONCE, 0, -1)]
+    outcomes = synthesize_all(programs, Late([["good_120"]]), judge, Store.memory(), budget)
+    assert before[0] <= AT_ONCE and all(isinstance(o.result, Won) for o in outcomes)
 
 
 def test_in_the_end_all_are_compared() -> None:

@@ -480,8 +480,8 @@ class DeviceBench:
 
 @cache
 def _properties(index: int) -> Mapping[str, int | str]:
-    """What torch knows of a device, as far as it can be written."""
-    found = torch.cuda.get_device_properties(index)
+    """What torch knows of a device, as far as it can be written; nothing where this process has none."""
+    found = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
     values = {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
     return {name: value for name, value in values.items() if isinstance(value, int | str)}
 
