@@ -39,7 +39,7 @@ def warm_ups() -> Iterator[Program]:
 
 
 class Prefetch:
-    """Processes start with the first region; close() ends them, also in the middle of a piece of work."""
+    """Processes start with what is asked first; close() ends them, also in the middle of a piece of work."""
 
     def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
         """processes: at most; fewer where there are few cores."""

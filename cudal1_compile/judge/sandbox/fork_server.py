@@ -6,7 +6,7 @@
 To import torch and Inductor takes 3 to 13 s of a core, a fork milliseconds, and a judge has up to 17 workers. The
 fork server has one thread, no CUDA context and no secret, and runs nothing but `start`; its other side is
 fork_server_process.py. It starts with the first fork that is asked for, or ahead of it, and what is asked of it
-waits until it is up.
+waits until it is up; who shares a device does not wait for Inductor.
 """
 
 from __future__ import annotations
