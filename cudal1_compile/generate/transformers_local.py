@@ -84,8 +84,10 @@ class TransformersGenerator:
         return set(eos) if isinstance(eos, list) else {eos} if eos is not None else set()
 
     def _pad_id(self) -> int:
+        """The tokenizer's, unless the model has no such token: one that was added to the tokenizer alone."""
         pad = self.tokenizer.pad_token_id
-        return int(pad) if pad is not None else min(self._eos_ids(), default=0)
+        has_it = pad is not None and pad < self.model.get_input_embeddings().num_embeddings
+        return int(pad) if has_it else min(self._eos_ids(), default=0)
 
 
 def encode_turn(tokenizer: Any, prompt: str) -> list[int]:

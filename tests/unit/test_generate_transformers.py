@@ -38,6 +38,17 @@ def test_the_chat_template_is_applied(tmp_path: Path) -> None:
     assert chat == [1, *plain, 2]
 
 
+def test_a_token_that_the_tokenizer_alone_has_pads_nothing(tmp_path: Path) -> None:
+    """Where replies end apart, the model reads what pads the shorter ones."""
+    generator = open_generator(tmp_path / "m", chat=False)
+    known = generator._pad_id()
+    generator.tokenizer.add_tokens([f"<{i}>" for i in range(64)])
+    generator.tokenizer.add_special_tokens({"pad_token": "<added>"})
+    assert generator.tokenizer.pad_token_id >= generator.model.config.vocab_size > known
+    assert generator._pad_id() in generator._eos_ids()
+    assert len(generator.propose(["dims"], 8, seed=1)[0]) == 8
+
+
 def test_the_random_state_of_the_process_is_left_alone(tmp_path: Path) -> None:
     generator = open_generator(tmp_path / "m", chat=False)
     torch.manual_seed(0)

@@ -76,16 +76,33 @@ def test_a_judge_s_word_becomes_an_outcome_and_gains_are_rounded_toward_one() ->
     assert conclude(None, HOST).kind == "lost"
 
 
-def test_scores_are_smoothed_by_the_task_s_history_and_clipped() -> None:
-    assert smooth([2.0, 1.0, None], [1.0, 1.0, 2.0, 2.0]) == [1.0, -1.0, None]
+def test_scores_are_smoothed_by_the_task_s_right_replies_and_clipped() -> None:
+    assert smooth([2.0, 1.0, None], [1.0, 1.0, 2.0, 2.0]) == [pytest.approx(1.0), pytest.approx(-1.0), None]
     assert smooth([100.0], [1.0] * 9 + [100.0]) == [1.5]
     assert smooth([1.0, None], [1.0, 1.0]) == [0.0, None]
+    assert smooth([0.0, 1.2, 0.0], [1.2]) == [-1.5, 0.0, -1.5]
+    assert smooth([0.0, 0.0], []) == [-1.5, -1.5]
+
+
+@given(st.lists(st.sampled_from([0.0, 0.9, 1.0, 1.05, 3.0]), min_size=2, max_size=16))
+def test_refusals_do_not_change_what_right_replies_are_worth(scores: list[float]) -> None:
+    right = [s for s in scores if s]
+    values = smooth(scores, right)
+    assert [v for v, s in zip(values, scores, strict=True) if s] == smooth(right, right)
+    assert all(v == -1.5 for v, s in zip(values, scores, strict=True) if not s)
+
+
+def test_speed_teaches_though_some_replies_are_wrong() -> None:
+    """One of twelve: a reply that is 5% faster was worth a sixth of what the wrong one cost."""
+    scores = [1.2] * 10 + [1.26, 0.0]
+    *_, faster, wrong = leave_one_out(smooth(scores, [s for s in scores if s]))
+    assert 0.9 < faster < 1.6 and wrong < -1.5
 
 
 def test_the_clock_s_noise_teaches_less_than_a_wrong_reply() -> None:
     noise, wrong = [1.20, 1.21, 1.19, 1.20], [1.20, 1.21, 0.0, 1.20]
-    quiet, loud = (group_advantages(smooth(scores, scores * 2)) for scores in (noise, wrong))
-    assert max(map(abs, quiet)) < 0.2 < 1.5 < max(map(abs, loud))
+    quiet, loud = (group_advantages(smooth(s, [x for x in s if x])) for s in (noise, wrong))
+    assert max(map(abs, quiet)) < 0.35 < 1.5 < max(map(abs, loud))
     faster = group_advantages(smooth([1.2, 1.8], [1.2, 1.8] * 4))
     assert faster == pytest.approx([-1.0, 1.0])
 

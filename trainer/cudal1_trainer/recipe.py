@@ -140,7 +140,7 @@ class StageRecipe:
     ratio_clip: float = 0.2
     kl: float = 0.02  # weight of the distance to the checkpoint that the stage began with
     baseline: str = "group"  # or leave_one_out
-    window: int = 64  # scores of a task behind its rolling mean and deviation
+    window: int = 64  # scores of right replies to a task, behind their rolling mean and deviation
     islands: int = 1  # populations of exemplars that do not see each other
     migrate_steps: int = 20  # between two replacements of the worst island by the best variant
     width: float = 0.1  # of a score bucket

@@ -75,8 +75,8 @@ class Book:
         return max(found, default=None)
 
     def remember(self, task: int, scores: Iterable[float | None]) -> list[float]:
-        """Adds scores of a group to the program's window, and returns the window."""
-        self._history[task].extend(s for s in scores if s is not None)
+        """Adds a group's scores of right replies to the program's window, and returns the window."""
+        self._history[task].extend(s for s in scores if s)
         return list(self._history[task])
 
     def choose(self, task: int, island: int, config: ExemplarConfig, seed: int) -> list[Exemplar]:

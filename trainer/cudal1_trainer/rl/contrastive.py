@@ -6,7 +6,7 @@ sections (Reply V1); its analysis must name the variants in the order in which t
 
     score      baseline over candidate by the judge, rounded toward 1; 0 for a refusal, a copy of a shown variant
                and a contradicting analysis; gains that stand out are measured again, on fresh data, and must agree
-    smoothed   (score - mu) / sigma over the task's last scores, clipped to 1.5
+    smoothed   (log score - mu) / sigma over the task's last right replies, clipped to 1.5; -1.5 for a score of 0
     advantage  within the group of one prompt: GRPO's mean and deviation, or `baseline: leave_one_out`
     loss       clipped ratio, and KL to the checkpoint that the stage began with
 
