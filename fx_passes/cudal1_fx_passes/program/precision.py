@@ -41,3 +41,16 @@ def convolutions_in_f32() -> Iterator[None]:
             before = _found.pop()
             if not _found:
                 _CUDNN.conv.fp32_precision = before
+
+
+@contextmanager
+def products_in_tf32(wanted: bool) -> Iterator[None]:
+    """For the whole process, which has one thread that multiplies; where not wanted, the flag stays as it is."""
+    flags = torch.backends.cuda.matmul
+    before = flags.fp32_precision
+    if wanted:
+        flags.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        flags.fp32_precision = before
