@@ -45,7 +45,7 @@ def convolutions_in_f32() -> Iterator[None]:
 
 @contextmanager
 def products_in_tf32(wanted: bool) -> Iterator[None]:
-    """For the whole process, which has one thread that multiplies; where not wanted, the flag stays as it is."""
+    """For a process where no other thread multiplies; where not wanted, the flag stays as it is."""
     flags = torch.backends.cuda.matmul
     before = flags.fp32_precision
     if wanted:
