@@ -1,11 +1,11 @@
 """Cuts `rlval`, what reinforcement learning is measured on: 160 programs never trained on, a JSON line each.
 
-    python -m benchmarks.rlval_cut --out benchmarks/rlval.jsonl       (CPU, a minute; the same file for a seed)
+    python -m benchmarks.rlval_cut --out benchmarks/rlval.jsonl --keys trainer/data/rlval.keys     (CPU, a minute)
 
 Layers of models as published (rlval_layers.py), cut as the families' are (family_cut.py) at batches drawn by the
 seed: the tensors of a program take 8 to 512 MiB, and its floor at an H100's rates is at most LONGEST_US, so that
 none outweighs the others. Products and convolutions have most of the time. What is held out, among the families or
-among the fresh regions is left out.
+among the fresh regions is left out; training skips the keys (cudal1_trainer/tasks/heldout.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from benchmarks.family_cases import Case, Row
@@ -33,6 +33,7 @@ from cudal1_trainer.tasks.heldout import read_heldout
 from cudal1_trainer.tasks.variants import canonical_key
 
 DATA = Path(__file__).parents[1] / "trainer" / "data"
+FAMILIES = DATA / "families.jsonl"
 RLVAL = Path(__file__).with_name("rlval.jsonl")
 OTHERS = {"norm": 8, "softmax": 6, "pool": 6, "scan": 5, "reduction": 5, "pointwise": 5, "loss": 5}
 COUNTS = {  # programs of each kind
@@ -97,18 +98,21 @@ def _is_wanted(program: Program, kind: str) -> bool:
 @cache
 def keys_elsewhere() -> frozenset[str]:
     """Of all programs that other measurements hold out."""
-    heldout = read_heldout(DATA / "heldout.json")
-    fresh = (json.loads(line)["text"] for line in REGIONS.read_text().splitlines())
-    return heldout.fingerprints | heldout.shapes | {canonical_key(parse_program(text)) for text in fresh}
+    lines = chain.from_iterable(path.read_text().splitlines() for path in (FAMILIES, REGIONS))
+    others = (canonical_key(parse_program(json.loads(line)["text"])) for line in lines)
+    return read_heldout(DATA / "heldout.json").fingerprints.union(others)
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Writes the programs that reinforcement learning is measured on.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keys", type=Path, help="their fingerprints too, for training to skip")
+    parser.add_argument("--seed", type=int, default=0, help="the same file for the same one")
     arguments = parser.parse_args(argv)
-    lines = [json.dumps(line) for line in programs(arguments.seed)]
-    arguments.out.write_text("".join(line + "\n" for line in lines))
+    lines = list(programs(arguments.seed))
+    arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if arguments.keys is not None:
+        arguments.keys.write_text("".join(canonical_key(parse_program(line["text"])) + "\n" for line in lines))
     print(f"{len(lines)} programs in {arguments.out}")
 
 

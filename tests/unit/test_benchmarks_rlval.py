@@ -32,14 +32,12 @@ from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import load_recipe
 from cudal1_trainer.tasks.heldout import read_heldout
-from cudal1_trainer.tasks.structures import STRUCTURES, read_structures
 from cudal1_trainer.tasks.variants import canonical_key
 
 DATA = Path("trainer/data")
 LINES = read_families(RLVAL, tuple(COUNTS))
 PROGRAMS = [parse_program(line.text) for line in LINES]
 KEYS = {canonical_key(program) for program in PROGRAMS}
-DRAWN = 150  # tasks, in three seconds
 
 
 def test_every_kind_has_its_number_of_distinct_programs_and_all_its_layers() -> None:
@@ -82,17 +80,20 @@ def test_products_and_convolutions_have_most_of_the_time_and_no_kind_has_too_muc
     assert all(0.005 <= shares[kind] <= 0.05 for kind in OTHERS), shares
 
 
-def test_none_is_held_out_elsewhere_or_drawn_in_training() -> None:
-    assert len(keys_elsewhere()) > 800 and not KEYS & keys_elsewhere()
-    texts = (read_structures(DATA / name) for name in STRUCTURES)
-    source = Source(load_recipe("h100").data, read_heldout(DATA / "heldout.json"), None, None, *texts)
-    rng = random.Random(0)
-    assert not KEYS & {canonical_key(source.program(rng)) for _ in range(DRAWN)}
+def test_none_is_held_out_elsewhere() -> None:
+    others = read_families(DATA / "families.jsonl")
+    assert len(keys_elsewhere()) > 800 and {p.held_out.fingerprint for p in others} <= keys_elsewhere()
+    assert not KEYS & keys_elsewhere()
 
 
-def test_no_structure_of_the_training_data_is_one_at_its_own_sizes() -> None:
-    structures = {text for name in STRUCTURES for text in read_structures(DATA / name)}
-    assert len(structures) > 10000 and not structures & {line.text for line in LINES}
+def test_training_never_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set((DATA / "rlval.keys").read_text().split()) == KEYS
+    heldout = read_heldout(DATA / "heldout.json")
+    assert heldout.shapes >= KEYS
+    source = Source(load_recipe("nano").data, heldout)
+    for program in PROGRAMS:
+        monkeypatch.setattr(Source, "program", lambda self, rng, program=program: program)
+        assert heldout.holds(program) and source.draw(random.Random(0)) == []
 
 
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in COUNTS if kind not in ("pointwise", "conv1d")]
