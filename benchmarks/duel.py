@@ -16,6 +16,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -152,7 +153,7 @@ def work(worker: Worker, job: Job, mark: Mark) -> Row:
     built = build_all(program, candidates, worker.target, mark, check=worker.config.dry)
     watch.lap("build")
     try:
-        with products_in_tf32(job.tf32):
+        with products_in_tf32() if job.tf32 else nullcontext():
             found = (
                 _measure_host(program, built, mark)
                 if worker.config.dry

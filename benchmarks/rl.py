@@ -19,8 +19,8 @@ compiling the program alone. A program's arms:
     candidates          distinct ones a program, without weight
 
 Intervals are of programs drawn anew, the same for all arms; `.plain` ones, as detail.plain, are without weight.
-OUT/rl.*.jsonl grow while it runs, and a second run with the same arms goes on. What the time did not reach is
-named, and the file is then called rl.partial.
+OUT/rl.*.jsonl grow while it runs, and a second run with the same arms on such a device goes on. What the time did
+not reach is named, and the file is then called rl.partial.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from benchmarks.generator import (
     sample_all,
     since,
 )
-from benchmarks.result_file import write_result
+from benchmarks.result_file import device_stem, write_result
 from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
@@ -86,7 +86,7 @@ def _sampled(arguments: argparse.Namespace, programs: Sequence[FamilyProgram], a
     device = torch.device("cpu" if arguments.dry else "cuda")
     generator = load_model(arguments.model, device.type, greedy_first)
     named = generator.name.replace(":", "-")
-    path = arguments.out / f"rl.{arm}.{named}.{arguments.seed}.replies.jsonl"
+    path = arguments.out / f"rl.{arm}.{named}.{arguments.seed}.replies.{device_stem()}.jsonl"
     facts = detect_target(device).facts()
     items = sample_all(generator, [p.held_out for p in programs], facts, count, path, arguments.seed)
     return [item.replies for item in items]
@@ -141,7 +141,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{len(programs)} programs, {len(replies)} arms, {since(start)}", flush=True)
     made = [make_job(p, {arm: replies[arm][i] for arm in arguments.arms}) for i, p in enumerate(programs)]
     config = Config(arguments.workers, dry=arguments.dry, cold=True)
-    path, jobs = arguments.out / "rl.rows.jsonl", [job for job, _ in made]
+    path, jobs = arguments.out / f"rl.rows.{device_stem()}.jsonl", [job for job, _ in made]
     rows = duel_into(path, jobs, config, start, start + arguments.seconds, go_on=True)
     by_ident = {row.ident: row for row in rows}
     found: list[Measured] = []

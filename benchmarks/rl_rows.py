@@ -69,7 +69,7 @@ def summarise(
 ) -> tuple[dict[str, Any], dict[str, tuple[float, float]], dict[str, Any]]:
     """(summary, intervals, detail). Raises ValueError where nothing was measured."""
     if not found:
-        raise ValueError("no program was measured: give more --seconds, or read why in OUT/rl.rows.jsonl")
+        raise ValueError("no program was measured: give more --seconds, or read why in OUT/rl.rows.*.jsonl")
     weight_P, draws_PB = np.array([m.best_us for m in found]), draws(len(found))
     drawn_PB = weight_P[:, None] * draws_PB
     values = {arm: np.array([m.figures(arm) for m in found]).T for arm in arms}  # [F, P]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.result_file import device_stem
 from benchmarks.rl import ARMS, main
 
 pytestmark = pytest.mark.host
@@ -41,7 +42,8 @@ def test_a_dry_run_that_is_cut_and_goes_on(tmp_path: Path) -> None:
         for kind, text in PROGRAMS.items()
     ]
     (tmp_path / "rlval.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out, rows = tmp_path / "out", tmp_path / "out" / "rl.rows.jsonl"
+    out = tmp_path / "out"
+    rows = out / f"rl.rows.{device_stem()}.jsonl"
     command = ["--model", "teacher", "--data", "trainer/data", "--programs", str(tmp_path / "rlval.jsonl")]
     command += ["--out", str(out), "--workers", "1", "--dry"]
     main([*command, "--seconds", "400"])

@@ -121,6 +121,7 @@ def test_baselines_of_tf32_products_may_use_it(monkeypatch: pytest.MonkeyPatch) 
 
     def measured(program: Program, built: object, mark: object) -> Measurement:
         seen.append(products_may_use_tf32())
+        assert torch.get_float32_matmul_precision() in ("high", "highest")  # Inductor asks
         return Measurement({}, {})
 
     monkeypatch.setattr(duel, "_measure_host", measured)

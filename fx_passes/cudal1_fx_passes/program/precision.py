@@ -44,13 +44,14 @@ def convolutions_in_f32() -> Iterator[None]:
 
 
 @contextmanager
-def products_in_tf32(wanted: bool) -> Iterator[None]:
-    """For a process where no other thread multiplies; where not wanted, the flag stays as it is."""
-    flags = torch.backends.cuda.matmul
-    before = flags.fp32_precision
-    if wanted:
-        flags.fp32_precision = "tf32"
+def products_in_tf32() -> Iterator[None]:
+    """For a process where no other thread multiplies.
+
+    By the older setting, as users do: Inductor reads that one, which raises where only the newer one was set.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        flags.fp32_precision = before
+        torch.set_float32_matmul_precision(before)
