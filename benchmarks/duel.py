@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,7 @@ from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.precision import products_in_tf32
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_fx_passes.program.to_aten import to_aten
 from cudal1_trainer.scores.gpu_time import Busy
@@ -48,6 +50,7 @@ class Job:
     codes: tuple[tuple[str, str], ...]  # (name, code block)
     blamed: tuple[str, ...] = ()  # candidates that broke a worker
     losses: int = 0
+    tf32: bool = False  # whether aten and Inductor may use TF32 in products
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +115,27 @@ def duel(jobs: Sequence[Job], config: Config, deadline: float = float("inf")) ->
                 )
 
 
-def duel_into(path: Path, jobs: Sequence[Job], config: Config, start: float, deadline: float) -> list[Row]:
-    """Every row, each also written to `path` as it comes; `start` and `deadline` in monotonic seconds."""
-    rows: list[Row] = []
-    with path.open("w") as stream:
-        for row in duel(jobs, config, deadline):
+def duel_into(
+    path: Path, jobs: Sequence[Job], config: Config, start: float, deadline: float, go_on: bool = False
+) -> list[Row]:
+    """Every row, each also written to `path` as it comes; `start` and `deadline` in monotonic seconds.
+
+    go_on: jobs of whose ident `path` has a row are not measured again.
+    """
+    rows = _known_rows(path, {job.ident for job in jobs}) if go_on else []
+    known = {row.ident for row in rows}
+    with path.open("a" if go_on else "w") as stream:
+        for row in duel([job for job in jobs if job.ident not in known], config, deadline):
             rows.append(row)
             stream.write(json.dumps(asdict(row)) + "\n")
             stream.flush()
             progress(len(rows), len(jobs), start)
     return rows
+
+
+def _known_rows(path: Path, idents: Collection[str]) -> list[Row]:
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [row for row in (Row(**json.loads(line)) for line in lines) if row.ident in idents]
 
 
 @context_kept()
@@ -139,11 +153,12 @@ def work(worker: Worker, job: Job, mark: Mark) -> Row:
     built = build_all(program, candidates, worker.target, mark, check=worker.config.dry)
     watch.lap("build")
     try:
-        found = (
-            _measure_host(program, built, mark)
-            if worker.config.dry
-            else _measure(worker, program, built, mark, watch)
-        )
+        with products_in_tf32() if job.tf32 else nullcontext():
+            found = (
+                _measure_host(program, built, mark)
+                if worker.config.dry
+                else _measure(worker, program, built, mark, watch)
+            )
     except Unusable as error:
         return Row(job.ident, {}, failures | {"program": f"unusable: {error}"})
     busy = {name: (b.median_us, b.low_us, b.high_us) for name, b in found.busy.items()}

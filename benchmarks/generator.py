@@ -113,19 +113,25 @@ def read_replies(path: Path) -> dict[str, list[str]]:
 def make_job(item: Sampled, teachers: int) -> tuple[Job, dict[str, str]]:
     """A job with one name for each distinct code; sample -> that name, or why the sample has no code."""
     codes: dict[str, str] = {}
-    of_sample: dict[str, str] = {}
-    for i, reply in enumerate(item.replies):
-        try:
-            code = parse_reply(reply).code
-        except CandidateError as error:
-            of_sample[f"s{i}"] = f"!{error}"
-            continue
-        of_sample[f"s{i}"] = codes.setdefault(code, f"s{i}")
+    of_sample = name_codes(item.replies, codes, "s")
     named = tuple((name, code) for code, name in codes.items())
     if teachers:
         written = write_variants(item.program.program, teachers)
         named += tuple((f"teacher/{v.name}", v.reply.code) for v in written)
     return Job(item.ident, item.program.text, named), of_sample
+
+
+def name_codes(replies: Sequence[str], codes: dict[str, str], prefix: str) -> dict[str, str]:
+    """Sample -> its code's name, or ! and why it has none; adds to `codes` (code -> name) those that are new."""
+    of_sample: dict[str, str] = {}
+    for i, reply in enumerate(replies):
+        try:
+            code = parse_reply(reply).code
+        except CandidateError as error:
+            of_sample[f"{prefix}{i}"] = f"!{error}"
+            continue
+        of_sample[f"{prefix}{i}"] = codes.setdefault(code, f"{prefix}{i}")
+    return of_sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,3 +41,17 @@ def convolutions_in_f32() -> Iterator[None]:
             before = _found.pop()
             if not _found:
                 _CUDNN.conv.fp32_precision = before
+
+
+@contextmanager
+def products_in_tf32() -> Iterator[None]:
+    """For a process where no other thread multiplies.
+
+    By the older setting, as users do: Inductor reads that one, which raises where only the newer one was set.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

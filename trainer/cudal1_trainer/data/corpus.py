@@ -8,7 +8,7 @@ Measured pairs come from the score file, written out by scored.py: contrastive o
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
-The data folder:   heldout.json   families.jsonl   tokenizer/   scores*.jsonl[.gz]   [prior.npz]
+The data folder:   heldout.json   families.jsonl   rlval.keys   tokenizer/   scores*.jsonl[.gz]   [prior.npz]
                    structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz   written.jsonl.gz   gathered.jsonl.gz
 
     python -m cudal1_trainer.data.corpus --recipe h100 --data trainer/data --pairs 2000   what the stream holds

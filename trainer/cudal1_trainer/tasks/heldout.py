@@ -7,7 +7,8 @@ program with the structure (without sizes, literals and float widths) of a gener
 same pattern: a combination of five operators or more, whatever joins them, each of which is trained on in others
 (419 of 492 programs have one, which costs 5% of the structures that training draws). Of the families'
 benchmark (families.jsonl beside it, by benchmarks/family_cut.py) they skip the programs, and of those with a
-product every program that is one without sizes; of the others what is held out are the shapes.
+product every program that is one without sizes; of the others what is held out are the shapes. So it is of the
+programs of rlval.keys beside it (fingerprints, by benchmarks/rlval_cut.py).
 
     python -m cudal1_trainer.tasks.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
     python -m cudal1_trainer.tasks.heldout --renew --out trainer/data/heldout.json    in a new canonical form
@@ -59,7 +60,7 @@ class HeldOut:
     relatives: frozenset[str]
     structures: frozenset[str]  # of the generated ones
     patterns: frozenset[str] = frozenset()
-    shapes: frozenset[str] = frozenset()  # fingerprints of the families' programs
+    shapes: frozenset[str] = frozenset()  # fingerprints of the families' programs and of rlval's
     products: frozenset[str] = frozenset()  # relatives of those with a product
 
     def holds(self, program: Program) -> bool:
@@ -91,7 +92,7 @@ def pattern(program: Program) -> str | None:
 
 
 def read_heldout(path: Path) -> HeldOut:
-    """With what families.jsonl beside it holds, where there is one. Raises ValueError without a whole file."""
+    """With what families.jsonl and rlval.keys beside it hold, if any. Raises ValueError without a whole file."""
     if not path.is_file():
         raise ValueError(f"no {path}: `cudal1 train --steps heldout --data {path.parent}` writes one")
     with damage_named(path):
@@ -100,9 +101,11 @@ def read_heldout(path: Path) -> HeldOut:
     with damage_named(families):
         lines = families.read_text().splitlines() if families.is_file() else []
         texts = [json.loads(line)["text"] for line in lines]
-        shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+        shapes = {hashlib.sha256(text.encode()).hexdigest() for text in texts}
         products = frozenset(shape_agnostic_fingerprint(p) for p in map(parse_program, texts) if p.has_product)
-    return replace(found, shapes=shapes, products=products)
+    keys = path.with_name("rlval.keys")
+    rlval = keys.read_text().split() if keys.is_file() else []
+    return replace(found, shapes=frozenset(shapes.union(rlval)), products=products)
 
 
 def write_heldout(heldout: HeldOut, path: Path) -> None:

@@ -1,0 +1,164 @@
+"""What reinforcement learning starts from, on `rlval`: the model before it, the schedule prior, all variants.
+
+    python -m benchmarks.rl --model cudal1_compile/generate/model --data trainer/data --out OUT --seconds 540
+
+Every program of rlval.jsonl (rlval_cut.py), every arm's candidates in one duel (duel.py), beside aten and Inductor
+compiling the program alone. A program's arms:
+
+    sft_greedy     one reply, of the likeliest tokens
+    sft_draw       one reply, drawn
+    sft_best8      eight replies as in use: different designs, the first of the likeliest tokens
+    prior_best8    the eight variants of the templates that the schedule prior takes for the fastest, no model
+    all_arms       all of them, 64 at most
+
+`summary.rows` has a row an arm; a program weighs as much as the better of aten and Inductor takes there:
+
+    right_1, right_8    share of its candidates that are right; of programs with a right one
+    over_best           speed over that baseline (geomean); over_sft_greedy: over the greedy reply's. The baseline
+                        runs where nothing right is faster; with _raw only where nothing is right
+    candidates          distinct ones a program, without weight
+
+Intervals are of programs drawn anew, the same for all arms; `.plain` ones, as detail.plain, are without weight.
+OUT/rl.*.jsonl grow while it runs, and a second run with the same arms on such a device goes on. What the time did
+not reach is named, and the file is then called rl.partial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.duel import Config, Job, duel_into
+from benchmarks.families import FamilyProgram, read_families
+from benchmarks.generator import (
+    TEMPLATE_CONTROL,
+    add_sampling,
+    load_generator,
+    name_codes,
+    sample_all,
+    since,
+)
+from benchmarks.result_file import device_stem, write_result
+from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
+from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
+from cudal1_compile.codegen.prior.regression import Prior, load_prior
+from cudal1_compile.codegen.templates import variants
+from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.kernel.candidate import print_reply
+from cudal1_compile.runtime.target import detect_target
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.fit_prior import prior_file
+from cudal1_trainer.tasks.variants import try_reply
+
+MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
+PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64}  # variants; none of the programs has more than 61
+ARMS = (*MODEL_ARMS, *PRIOR_ARMS)
+
+
+def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -> dict[str, list[Sequence[str]]]:
+    """Each arm's replies to every program; the device is free again."""
+    prior = load_prior(prior_file(arguments.data))
+    if prior is None:
+        raise ValueError(f"no prior of {arguments.data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
+    found: dict[str, list[Sequence[str]]] = {}
+    for arm in arguments.arms:
+        if arm in MODEL_ARMS:
+            found[arm] = _sampled(arguments, programs, arm)
+        else:
+            found[arm] = [list(islice(likeliest(p.text, prior), PRIOR_ARMS[arm])) for p in programs]
+    if not arguments.dry:
+        torch.cuda.empty_cache()
+    return found
+
+
+def _sampled(arguments: argparse.Namespace, programs: Sequence[FamilyProgram], arm: str) -> list[Sequence[str]]:
+    count, greedy_first = MODEL_ARMS[arm]
+    device = torch.device("cpu" if arguments.dry else "cuda")
+    generator = load_model(arguments.model, device.type, greedy_first)
+    named = generator.name.replace(":", "-")
+    path = arguments.out / f"rl.{arm}.{named}.{arguments.seed}.replies.{device_stem()}.jsonl"
+    facts = detect_target(device).facts()
+    items = sample_all(generator, [p.held_out for p in programs], facts, count, path, arguments.seed)
+    return [item.replies for item in items]
+
+
+def load_model(model: Path, device: str, greedy_first: bool) -> Generator:
+    """As in use, but for where the first reply comes from."""
+    if str(model) == TEMPLATE_CONTROL:
+        return load_generator(model, device)
+    return BundledGenerator(BundledConfig(model, device, greedy_first=greedy_first))
+
+
+def likeliest(text: str, prior: Prior) -> Iterator[str]:
+    """Replies of the templates' variants, what the prior takes for the fastest first; no code comes twice."""
+    program, known = parse_program(text), set[str]()
+    schedules = variants(program)
+    for at in np.argsort(prior.rank(program, schedules), kind="stable") if schedules else ():
+        reply = try_reply(program, schedules[at])
+        if reply is not None and reply.code not in known:
+            known.add(reply.code)
+            yield print_reply(reply)
+
+
+def make_job(
+    program: FamilyProgram, replies: Mapping[str, Sequence[str]]
+) -> tuple[Job, dict[str, dict[str, str]]]:
+    """All arms' distinct codes; of each arm sample -> the name of its code. The ident tells what is measured."""
+    codes: dict[str, str] = {}
+    names = {arm: name_codes(some, codes, f"{arm}/") for arm, some in replies.items()}
+    ident = hashlib.sha256(json.dumps([program.text, codes]).encode()).hexdigest()[:16]
+    named = tuple((name, code) for code, name in codes.items())
+    return Job(ident, program.text, named, tf32=is_in_tf32(program.family)), names
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What reinforcement learning starts from, on rlval's programs.")
+    add_sampling(parser)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the schedule prior's scores")
+    parser.add_argument("--programs", type=Path, default=RLVAL, help="as benchmarks.rlval_cut writes them")
+    parser.add_argument("--seconds", type=float, default=540.0, help="of the whole run, sampling included")
+    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    programs = read_families(arguments.programs, tuple(COUNTS))
+    random.Random(arguments.seed).shuffle(programs)  # a run that is cut short has measured a fair part
+    replies = ask_arms(arguments, programs)
+    print(f"{len(programs)} programs, {len(replies)} arms, {since(start)}", flush=True)
+    made = [make_job(p, {arm: replies[arm][i] for arm in arguments.arms}) for i, p in enumerate(programs)]
+    config = Config(arguments.workers, dry=arguments.dry, cold=True)
+    path, jobs = arguments.out / f"rl.rows.{device_stem()}.jsonl", [job for job, _ in made]
+    rows = duel_into(path, jobs, config, start, start + arguments.seconds, go_on=True)
+    by_ident = {row.ident: row for row in rows}
+    found: list[Measured] = []
+    missing: dict[str, str] = {}
+    for program, (job, names) in zip(programs, made, strict=True):
+        row = by_ident.get(job.ident)
+        if row is not None and (read := read_row(program, row, names)) is not None:
+            found.append(read)
+        else:
+            missing[f"{program.name}, {program.shape}"] = json.dumps(row.failures) if row else "not reached"
+    summary, intervals, detail = summarise(found, arguments.arms)
+    detail["not_measured"] = missing
+    name = "rl.partial" if len(rows) < len(jobs) else "rl"
+    written = write_result(arguments.out, name, summary, len(found), intervals, detail, arguments.dry)
+    print(json.dumps(summary | {"n": len(found)}, indent=1))
+    print(written, since(start))
+
+
+if __name__ == "__main__":
+    main()
