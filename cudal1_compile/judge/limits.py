@@ -32,6 +32,7 @@ class Limits:
     sanitize: bool = False  # compute-sanitizer over finalists, where it is installed: seconds each
     sanitizer_s: float = 30.0  # each of its tools, over one candidate
     inductor: bool = True  # compile the Inductor baseline for finalists
+    products_in_tf32: bool = False  # whether the user allows that, as baselines then have it
     distributions: tuple[str, ...] = ()  # empty: all that the region's size allows
 
     @property

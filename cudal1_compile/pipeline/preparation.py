@@ -27,10 +27,12 @@ from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import is_light
 from cudal1_compile.generate.protocol import Generator, WarmsUp, leave_device
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.judge.sandbox.fork_server import ForkServer
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
+from cudal1_fx_passes.program.precision import products_may_use_tf32
 
 T = TypeVar("T")
 
@@ -78,7 +80,7 @@ class Preparation:
             return Judge(self._place.target)
         self._prepare()
         with torch.cuda.device(self._place.device):
-            return Judge(self._place.target)
+            return Judge(self._place.target, Limits(products_in_tf32=products_may_use_tf32()))
 
     def _make_generator(self) -> Generator:
         found = self._session.generator(self._wanted, self._place.device)

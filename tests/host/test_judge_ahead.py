@@ -65,11 +65,13 @@ out0 f32[d0,d1] = t2
 WORKER = """
 import sys, torch
 from torch._dynamo.utils import counters
-from cudal1_compile.judge.timing.baseline import inductor_baseline
+from cudal1_compile.judge.timing.baseline import allow_products_in_tf32, inductor_baseline
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.text import parse_program
-for text in sys.argv[1:]:
+if sys.argv[1] == "True":
+    allow_products_in_tf32()
+for text in sys.argv[2:]:
     program = parse_program(text)
     inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
     with torch.no_grad():
@@ -82,15 +84,18 @@ print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgr
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("scalar")
-def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_tf32", [False, True])
+def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path, in_tf32: bool) -> None:
     ahead = Worker(compiled=tmp_path)
     known = [next(warm_ups()), *map(parse_program, (STRIDED, PRODUCT, CONVOLUTION, GRADIENTS))]
     for program in known:
-        assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
+        request = wire.compile_request(program, "cpu", products_in_tf32=in_tf32)
+        assert "why_not" not in ahead.ask(request, 120.0)
     ahead.kill()
     texts = [print_program(program) for program in (*known, region("silu"))]
     environment = dict(worker_environment(tmp_path, tmp_path))
-    done = subprocess.run([sys.executable, "-c", WORKER, *texts], env=environment, capture_output=True)
+    command = [sys.executable, "-c", WORKER, str(in_tf32), *texts]
+    done = subprocess.run(command, env=environment, capture_output=True)
     assert done.stdout.split() == [b"5", b"1"], done.stderr.decode()
 
 

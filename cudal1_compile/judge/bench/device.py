@@ -138,7 +138,7 @@ class DeviceBench:
 
     def _compile_request(self, program: Program) -> wire.Message:
         index = self._worker_pool.index
-        return wire.compile_request(program, f"cuda:{index}", _properties(index))
+        return wire.compile_request(program, f"cuda:{index}", _properties(index), self.limits.products_in_tf32)
 
     def _add(self, tasks: Sequence[CandidateTask]) -> list[Future[Verdict]]:
         self._work.add(tasks)

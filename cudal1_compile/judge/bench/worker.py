@@ -119,8 +119,10 @@ class _Server:
         from cudal1_compile.judge.bench import lean_session, session
         from cudal1_compile.judge.checks import trial
         from cudal1_compile.judge.sandbox import wire
+        from cudal1_compile.judge.timing import baseline
 
         self._torch = torch
+        self._baseline = baseline
         self._session_module, self._entrant = session, lean_session.Entrant
         self._stopped = trial.TrialStopped
         self._rejected = verdict.Rejected
@@ -196,6 +198,8 @@ class _Server:
     def _compile(self, request: dict[str, Any]) -> dict[str, Any]:
         from cudal1_compile.judge.timing.ahead import compile_ahead
 
+        if request["products_in_tf32"]:
+            self._baseline.allow_products_in_tf32()
         os.setpriority(os.PRIO_PROCESS, 0, BACKGROUND)
         try:
             device = self._torch.device(request["device"])
@@ -216,6 +220,8 @@ class _Server:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)
+        if limits.products_in_tf32:
+            self._baseline.allow_products_in_tf32()
         device_lock = DeviceLock(request["lock_descriptors"]) if request["lock_descriptors"] else None
         if device_lock is not None:
             device_lock.tell = lambda waits: self._say(self._wire.encode(self._wire.waiting_message(waits)))

@@ -101,10 +101,15 @@ def baselines_request(program: Program, seed: int, inductor: bool) -> Message:
     return {"op": "baselines", "program": print_program(program), "seed": seed, "inductor": inductor}
 
 
-def compile_request(program: Program, device: str, properties: Mapping[str, int | str] | None = None) -> Message:
+def compile_request(
+    program: Program,
+    device: str,
+    properties: Mapping[str, int | str] | None = None,
+    products_in_tf32: bool = False,
+) -> Message:
     """properties: of a GPU, as torch names them."""
     message = {"op": "compile", "program": print_program(program), "device": device}
-    return message | {"properties": dict(properties or {})}
+    return message | {"properties": dict(properties or {}), "products_in_tf32": products_in_tf32}
 
 
 def suite_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:

@@ -26,7 +26,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cudal1_compile.judge.timing.baseline import Compiled, static_sizes
+from cudal1_compile.judge.timing.baseline import Compiled, static_sizes, users_precision
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
 from cudal1_fx_passes.program.to_aten import to_aten
@@ -44,10 +44,11 @@ def compile_ahead(program: Program, device: torch.device, properties: Properties
     if device.type == "cuda":
         _stand_in(device.index or 0, tuple(properties.items()))
     mode = FakeTensorMode()
-    module = to_aten(program)
+    with users_precision(program):
+        module = to_aten(program)
     for name, constant in list(module.named_buffers()):
         setattr(module, name, mode.from_tensor(constant))
-    with mode, torch.no_grad():
+    with users_precision(program), mode, torch.no_grad():
         compiled = torch.compile(module.to(device), backend=_compile_only, dynamic=False)
         try:
             compiled(*(_input(program, item, device) for item in program.inputs))

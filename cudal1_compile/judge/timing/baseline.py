@@ -1,7 +1,8 @@
 """What a candidate is measured against: the region in aten, operation by operation, and compiled by Inductor.
 
 Both come from one callable (`to_aten`), at the region's example sizes, on the device they are given. Whether a
-baseline can be captured in a CUDA graph is the session's concern.
+baseline can be captured in a CUDA graph is the session's concern. A product that may use TF32 is a product where
+the user allows that in products (`allow_products_in_tf32`), and else a convolution of size 1, which may.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.precision import products_in_tf32
 from cudal1_fx_passes.program.to_aten import to_aten
 
 log = logging.getLogger(__name__)
@@ -27,10 +30,31 @@ class Compiled(Exception):
     """Ends a first call once its code is there."""
 
 
+_allowed: list[bool] = []  # products in TF32, by this process's user
+
+
+def allow_products_in_tf32() -> None:
+    """For the rest of the process, as its user does."""
+    torch.set_float32_matmul_precision("highest")  # as others leave it afterwards: it is in Inductor's keys
+    _allowed.append(True)
+
+
+def users_precision(program: Program) -> AbstractContextManager[None]:
+    """Around all that makes or runs a baseline. Beside products that may not use TF32 nothing does."""
+    products = {op.fn for op in program.ops if OPS[op.fn].kind is Kind.DOT}
+    return products_in_tf32() if _allowed and products == {"dot_tf32"} else nullcontext()
+
+
 def aten_baseline(program: Program, device: torch.device) -> Baseline:
     """The region as aten calls."""
-    module = to_aten(static_sizes(program)).to(device)
-    return lambda inputs: module(*inputs)
+    with users_precision(program):
+        module = to_aten(static_sizes(program)).to(device)
+
+    def run(inputs: Sequence[Tensor]) -> object:
+        with users_precision(program):
+            return module(*inputs)
+
+    return run
 
 
 def inductor_baseline(
@@ -45,7 +69,8 @@ def inductor_baseline(
     """
     from torch._dynamo.backends.registry import lookup_backend  # seconds, which a worker has once it is up
 
-    module = to_aten(static_sizes(program)).to(device)
+    with users_precision(program):
+        module = to_aten(static_sizes(program)).to(device)
     is_compiled = False
 
     def compile_graph(graph: torch.fx.GraphModule, examples: list[Tensor]) -> Callable[..., Any]:
@@ -59,12 +84,12 @@ def inductor_baseline(
         return call
 
     compiled = torch.compile(module, backend=compile_graph, dynamic=False)
-    with compiling(), torch.no_grad(), suppress(Compiled):
+    with users_precision(program), compiling(), torch.no_grad(), suppress(Compiled):
         compiled(*inputs)
     is_compiled = True
 
     def run(given: Sequence[Tensor]) -> object:
-        with torch.no_grad():
+        with users_precision(program), torch.no_grad():
             return compiled(*given)
 
     for _ in range(2):
