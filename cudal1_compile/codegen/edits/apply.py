@@ -1,0 +1,124 @@
+"""From a design and edits to the code of a reply: stages first, then the text of their kernels.
+
+    (program, schedule, edits) -> edited schedules -> lowered -> rules of text.py -> Reply, or why not
+
+The reply's design is that of the schedule as it was: it and the edits' lines say the code again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cudal1_compile.codegen.edits import layout, text
+from cudal1_compile.codegen.edits.edit import (
+    KERNEL_VALUES,
+    STAGE_VALUES,
+    Edit,
+    IllegalEdit,
+    KernelEdit,
+    StageEdit,
+    print_edits,
+)
+from cudal1_compile.codegen.stages.schedule import Schedule
+from cudal1_compile.codegen.strategies import stages_of, write_code
+from cudal1_compile.codegen.words import write_analysis, write_design
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
+from cudal1_fx_passes.program.ir import Program
+
+MAX_SHARED = 226 * 1024  # bytes of a block
+
+
+def apply(
+    program: Program, schedule: Schedule, edits: Sequence[Edit], exemplars: Sequence[Exemplar] = ()
+) -> Reply | str:
+    """The reply of a variant with edits; a sentence where one of them is not legal here."""
+    plain = write_code(program, schedule)
+    try:
+        code = _edited_code(program, schedule, edits, plain)
+    except IllegalEdit as error:
+        return str(error)
+    design = write_design(schedule, stages_of(program, schedule), plain)
+    return Reply(write_analysis(program, exemplars), design, code)
+
+
+def legal_edits(program: Program, schedule: Schedule) -> list[Edit]:
+    """Those that may be drawn for a variant, each by itself; all change its code."""
+    code = write_code(program, schedule)
+    found: list[Edit] = [e for e in _stage_edits(schedule) if _is_legal(program, schedule, e, code)]
+    for edit in _kernel_edits(code):
+        try:
+            text.edited(code, edit)
+            _check_swizzle(program, code, edit)
+        except IllegalEdit:
+            continue
+        found.append(edit)
+    return found
+
+
+def _stage_edits(schedule: Schedule) -> Iterator[StageEdit]:
+    for number in range(len(schedule.stages)):
+        yield from (StageEdit(number, knob, v) for knob, values in STAGE_VALUES.items() for v in values)
+
+
+def _kernel_edits(code: str) -> Iterator[KernelEdit]:
+    names = [line.partition("<<<")[0].removeprefix("// launch: ") for line in code.splitlines() if "<<<" in line]
+    for name in dict.fromkeys(names):
+        yield from (KernelEdit(name, knob, v) for knob, values in KERNEL_VALUES.items() for v in values)
+
+
+def _is_legal(program: Program, schedule: Schedule, edit: StageEdit, plain: str) -> bool:
+    try:
+        _edited_code(program, schedule, [edit], plain)
+    except IllegalEdit:
+        return False
+    return True
+
+
+def _edited_code(program: Program, schedule: Schedule, edits: Sequence[Edit], plain: str) -> str:
+    """plain: the code without any."""
+    places = [e.place for e in edits]
+    if twice := next((e for i, e in enumerate(edits) if e.place in places[:i]), None):
+        raise IllegalEdit(f"'{twice}': {twice.place[0]} has another '{twice.knob}' before")
+    for edit in edits:
+        if isinstance(edit, StageEdit):
+            schedule = _edited_schedule(program, schedule, edit)
+    code = write_code(program, schedule)
+    if code == plain and all(isinstance(e, StageEdit) for e in edits) and edits:
+        raise IllegalEdit(f"'{print_edits(edits)}' changes nothing: the design leads to that already")
+    for edit in sorted((e for e in edits if isinstance(e, KernelEdit)), key=lambda e: [*text.RULES].index(e.knob)):
+        _check_swizzle(program, code, edit)
+        code = text.edited(code, edit)
+    _check_launches(program, code)
+    return code
+
+
+def _edited_schedule(program: Program, schedule: Schedule, edit: StageEdit) -> Schedule:
+    stages = stages_of(program, schedule)
+    if schedule.strategy == "fused" or not edit.stage < min(len(stages), len(schedule.stages)):
+        raise IllegalEdit(f"'{edit}': {schedule.strategy} has no stage {edit.stage} of its own")
+    own = list(schedule.stages)
+    own[edit.stage] = layout.edited(stages[edit.stage], own[edit.stage], edit)
+    return replace(schedule, stages=tuple(own))
+
+
+def _check_swizzle(program: Program, code: str, edit: KernelEdit) -> None:
+    """Whether the order differs from the one that the GPU takes anyway."""
+    if edit.knob != "swizzle":
+        return
+    sizes = {a.name: a.size for a in program.axes}
+    for launch in parse_candidate(code, program).launches:
+        x, y = (e.evaluate(sizes) for e in launch.grid[:2])
+        if launch.kernel == edit.kernel and (y == 1 or x <= edit.value):
+            raise IllegalEdit(f"'{edit}': a grid of {x} x {y} blocks has that order already")
+
+
+def _check_launches(program: Program, code: str) -> None:
+    sizes = {a.name: a.size for a in program.axes}
+    try:
+        launches = parse_candidate(code, program).launches
+    except CandidateError as error:
+        raise IllegalEdit(str(error)) from None
+    for launch in launches:
+        if (shared := launch.shared.evaluate(sizes)) > MAX_SHARED:
+            raise IllegalEdit(f"{launch.kernel} would take {shared} bytes of shared memory, at most {MAX_SHARED}")
