@@ -80,15 +80,16 @@ def _edited_code(program: Program, schedule: Schedule, edits: Sequence[Edit], pl
     places = [e.place for e in edits]
     if twice := next((e for i, e in enumerate(edits) if e.place in places[:i]), None):
         raise IllegalEdit(f"'{twice}': {twice.place[0]} has another '{twice.knob}' before")
-    for edit in edits:
-        if isinstance(edit, StageEdit):
-            schedule = _edited_schedule(program, schedule, edit)
+    of_stages = [e for e in edits if isinstance(e, StageEdit)]
+    for stage_edit in sorted(of_stages, key=lambda e: [*STAGE_VALUES].index(e.knob)):
+        schedule = _edited_schedule(program, schedule, stage_edit)
     code = write_code(program, schedule)
-    if code == plain and all(isinstance(e, StageEdit) for e in edits) and edits:
-        raise IllegalEdit(f"'{print_edits(edits)}' changes nothing: the design leads to that already")
-    for edit in sorted((e for e in edits if isinstance(e, KernelEdit)), key=lambda e: [*text.RULES].index(e.knob)):
-        _check_swizzle(program, code, edit)
-        code = text.edited(code, edit)
+    if of_stages and code == plain:
+        raise IllegalEdit(f"'{print_edits(of_stages)}' changes nothing: the design leads to that already")
+    of_kernels = [e for e in edits if isinstance(e, KernelEdit)]
+    for kernel_edit in sorted(of_kernels, key=lambda e: [*KERNEL_VALUES].index(e.knob)):
+        code = text.edited(code, kernel_edit)
+        _check_swizzle(program, code, kernel_edit)
     _check_launches(program, code)
     return code
 

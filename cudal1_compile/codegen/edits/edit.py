@@ -16,18 +16,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# by knob, what may be drawn; knobs that take no value have one
+# by knob, in the order in which they are applied: what may be drawn; 0 where a knob takes no value
 STAGE_VALUES: dict[str, tuple[int, ...]] = {
-    "block": (96, 160, 192, 224, 320, 384, 448, 640, 768, 896),
     "vector": (1, 2, 4, 8, 16),
+    "block": (96, 160, 192, 224, 320, 384, 448, 640, 768, 896),
     "loads in flight": (2, 3, 4, 5, 6, 8),
 }
 KERNEL_VALUES: dict[str, tuple[int, ...]] = {
     "unroll": (1, 2, 4, 8, 16),
-    "min blocks": (2, 3, 4, 6, 8),
-    "swizzle": (1, 2, 4, 8, 16),
     "loads first": (0,),
     "stream stores": (0,),
+    "swizzle": (1, 2, 4, 8, 16),
+    "min blocks": (2, 3, 4, 6, 8),
 }
 _STAGE = re.compile(rf"stage (\d{{1,3}}): ({'|'.join(STAGE_VALUES)}) ([1-9]\d{{0,4}})", re.ASCII)
 _KERNEL = re.compile(rf"(f\d{{1,3}}): ({'|'.join(KERNEL_VALUES)})(?: ([1-9]\d{{0,4}}))?", re.ASCII)

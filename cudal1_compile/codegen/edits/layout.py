@@ -49,14 +49,18 @@ def edited(stage: Stage, schedule: StageSchedule, edit: StageEdit) -> StageSched
 
 
 def _with_block(stage: Stage, s: StageSchedule, edit: StageEdit) -> StageSchedule:
-    """Between the blocks of the lists, which differ in nothing else."""
+    """Between the blocks of the lists, whatever their vectors."""
     if s.kind not in FREE_BLOCK.get(stage.kind, ()):
         raise IllegalEdit(f"'{edit}': the block of {s.kind} follows from its other fields")
-    listed = [x.block for x in stage_schedules(stage) if replace(x, block=s.block) == replace(s, in_flight=0)]
+    own = replace(s, in_flight=0)
+    listed = [x.block for x in stage_schedules(stage) if replace(x, block=s.block, vector=s.vector) == own]
     low, high = min([s.block, *listed]), max([s.block, *listed])
     if edit.value % 32 or not low <= edit.value <= high:
         raise IllegalEdit(f"'{edit}': a block of {s.kind} is a multiple of 32 in {low}..{high} here")
-    return replace(s, block=edit.value)
+    changed = replace(s, block=edit.value)
+    if stage.kind == "reduce" and s.kind in FREE_VECTOR["reduce"]:
+        _check_held(stage, changed, edit)
+    return changed
 
 
 def _with_vector(stage: Stage, s: StageSchedule, edit: StageEdit) -> StageSchedule:

@@ -23,7 +23,7 @@ _POSITION = re.compile(r" *(?:const int \w+ = .*;|if \(\w+ >= .*\) break;)")
 _TILE = re.compile(r"\bproduct_\w+<\w+, (\d+), (\d+),")
 _GRID = re.compile(r"<<<dim3\(")
 _F32_RESULT = re.compile(r"\bf32\* __restrict__ (out\d+)\b")
-_STORE = re.compile(r"( *(?:if \(.*?\) )?)(?:st|vstore<(\d+)>)\(((out\d+)\b.*), ([\w\[\]]+)\);")
+_STORE = re.compile(r"( *(?:if \(.*?\) )?)(?:st|vstore<(\d+)>)\(((out\d+)\b[^,]*), (?!inside\b)([\w\[\]]+)\);")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _streamed(line: str, results: set[str]) -> list[str]:
     ]
 
 
-RULES: dict[str, Callable[[KernelText, KernelEdit], str]] = {  # in the order in which they are applied
+RULES: dict[str, Callable[[KernelText, KernelEdit], str]] = {
     "unroll": _unroll,
     "loads first": _loads_first,
     "stream stores": _stream_stores,
