@@ -116,6 +116,12 @@ def test_a_schedule_off_the_lists_is_printed_and_read() -> None:
             ["__stcs((float4*)(out0 + i), make_float4(r0[0], r0[1], r0[2], r0[3]));"],
         ),
         (NORM, "grouped/block.4.256", ["f0: unroll 8"], ["  #pragma unroll 8\n  for (int c = threadIdx.x * 4;"]),
+        (
+            NORM,
+            "grouped/block.4.256",
+            ["f0: chains 2"],
+            ["    float p0_v[2] = {};\n    #pragma unroll\n", "p0_v[j % 2] += a0[j];", "p0 += p0_v[0] + p0_v[1];"],
+        ),
         (NORM, "grouped/block.4.256.r", ["f0: min blocks 4"], ["__launch_bounds__(256, 4) f0("]),
         (
             NORM,
@@ -156,6 +162,7 @@ def test_edits_change_their_place(text: str, schedule: str, edits: list[str], sh
             ["f0: min blocks 2", "f0: min blocks 4"],
             "has another 'min blocks' before",
         ),
+        (GELU, "pointwise/exact.4.256", ["f0: chains 2"], "adds up no vectors of 2 elements or more"),
         (GELU, "pointwise/exact.4.256", ["f0: loads first"], "no loop over vectors in registers"),
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["f0: swizzle 16"], "has that order already"),
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["f0: stream stores"], "no float32 result"),

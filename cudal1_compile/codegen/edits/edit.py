@@ -24,6 +24,7 @@ STAGE_VALUES: dict[str, tuple[int, ...]] = {
 }
 KERNEL_VALUES: dict[str, tuple[int, ...]] = {
     "unroll": (1, 2, 4, 8, 16),
+    "chains": (1, 2, 4),
     "loads first": (0,),
     "stream stores": (0,),
     "swizzle": (1, 2, 4, 8, 16),

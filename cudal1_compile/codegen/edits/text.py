@@ -1,7 +1,7 @@
 """Edits of a kernel: rules that find their places in what the templates write, line by line.
 
 A rule takes a kernel's launch line and text and returns its text; the launch stays as it is. It raises IllegalEdit
-where its place is not there. Every rule leaves the kernel's results bit by bit as they were.
+where its place is not there. All but chains, which add up in another order, leave results bit by bit as they were.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 _UNROLLED = re.compile(r" *#pragma unroll( \d+)?")
 _LOOP = re.compile(r"( *)for \(int ")
 _HELD_LOOP = re.compile(r"( *)for \(int k = 0; k < C; k\+\+\) \{")
+_VECTOR_LOOP = re.compile(r"( *)for \(int j = 0; j < (\d+); j\+\+\) \{")
+_FLOAT_SUM = re.compile(r" *float (\w+) = 0\.0f;")
+_ADDED = re.compile(r"( *)([pq]\d+) \+= (.*);")
 _LOAD = re.compile(r" *(?:vload<\d+>\(.*\);|\w+\[k\] = ld\(.*\);)")
 _POSITION = re.compile(r" *(?:const int \w+ = .*;|if \(\w+ >= .*\) break;)")
 _TILE = re.compile(r"\bproduct_\w+<\w+, (\d+), (\d+),")
@@ -108,6 +111,41 @@ def _swizzle(kernel: KernelText, edit: KernelEdit) -> str:
     return "\n".join([head, *order, body])
 
 
+def _chains(kernel: KernelText, edit: KernelEdit) -> str:
+    """A vector's elements are added up in sums of their own, which join the thread's sum once a vector."""
+    sums = [m[1] for line in kernel.lines if (m := _FLOAT_SUM.fullmatch(line))]
+    found: list[str] = []
+    lines = iter(kernel.lines)
+    for line in lines:
+        found.append(line)
+        loop = _VECTOR_LOOP.fullmatch(line)
+        if loop and int(loop[2]) >= edit.value:
+            depth, body = loop[1], list(_until(lines, f"{loop[1]}}}"))
+            own = [n for n in sums if _only_adds(body, n)]
+            # before the loop and its pragma
+            found[-2:-2] = [f"{depth}float {n}_v[{edit.value}] = {{}};" for n in own]
+            found += [*(_in_chain(x, own, edit.value) for x in body), f"{depth}}}"]
+            found += [f"{depth}{n} += {' + '.join(f'{n}_v[{i}]' for i in range(edit.value))};" for n in own]
+    if len(found) == len(kernel.lines):
+        raise IllegalEdit(f"'{edit}': {edit.kernel} adds up no vectors of {max(2, edit.value)} elements or more")
+    return "\n".join(found)
+
+
+def _only_adds(body: list[str], name: str) -> bool:
+    """Whether one line adds to a sum, and nothing reads it."""
+    found = [x for x in body if re.search(rf"\b{name}\b", x)]
+    added = _ADDED.fullmatch(found[0]) if len(found) == 1 else None
+    return added is not None and added[2] == name and not re.search(rf"\b{name}\b", added[3])
+
+
+def _in_chain(line: str, own: list[str], chains: int) -> str:
+    added = _ADDED.fullmatch(line)
+    if added is None or added[2] not in own:
+        return line
+    place = f"j % {chains}" if chains > 1 else "0"
+    return f"{added[1]}{added[2]}_v[{place}] += {added[3]};"
+
+
 def _loads_first(kernel: KernelText, edit: KernelEdit) -> str:
     """A loop over a thread's vectors becomes two: the loads of all, then all that is done with them."""
     found: list[str] = []
@@ -173,6 +211,7 @@ def _streamed(line: str, results: set[str]) -> list[str]:
 
 RULES: dict[str, Callable[[KernelText, KernelEdit], str]] = {
     "unroll": _unroll,
+    "chains": _chains,
     "loads first": _loads_first,
     "stream stores": _stream_stores,
     "swizzle": _swizzle,
