@@ -23,7 +23,7 @@ from cudal1_compile.codegen.edits.edit import (
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.codegen.strategies import stages_of, write_code
 from cudal1_compile.codegen.words import write_analysis, write_design
-from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Launch, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
 MAX_SHARED = 226 * 1024  # bytes of a block
@@ -45,11 +45,14 @@ def apply(
 def legal_edits(program: Program, schedule: Schedule) -> list[Edit]:
     """Those that may be drawn for a variant, each by itself; all change its code."""
     code = write_code(program, schedule)
+    try:
+        launches = _launches(program, code)
+    except IllegalEdit:
+        return []
     found: list[Edit] = [e for e in _stage_edits(schedule) if _is_legal(program, schedule, e, code)]
-    for edit in _kernel_edits(code):
+    for edit in _kernel_edits(launches):
         try:
-            text.edited(code, edit)
-            _check_swizzle(program, code, edit)
+            _edited_kernel(program, code, launches, edit)
         except IllegalEdit:
             continue
         found.append(edit)
@@ -61,9 +64,8 @@ def _stage_edits(schedule: Schedule) -> Iterator[StageEdit]:
         yield from (StageEdit(number, knob, v) for knob, values in STAGE_VALUES.items() for v in values)
 
 
-def _kernel_edits(code: str) -> Iterator[KernelEdit]:
-    names = [line.partition("<<<")[0].removeprefix("// launch: ") for line in code.splitlines() if "<<<" in line]
-    for name in dict.fromkeys(names):
+def _kernel_edits(launches: Sequence[Launch]) -> Iterator[KernelEdit]:
+    for name in dict.fromkeys(x.kernel for x in launches):
         yield from (KernelEdit(name, knob, v) for knob, values in KERNEL_VALUES.items() for v in values)
 
 
@@ -86,11 +88,10 @@ def _edited_code(program: Program, schedule: Schedule, edits: Sequence[Edit], pl
     code = write_code(program, schedule)
     if of_stages and code == plain:
         raise IllegalEdit(f"'{print_edits(of_stages)}' changes nothing: the design leads to that already")
+    launches = _launches(program, code)
     of_kernels = [e for e in edits if isinstance(e, KernelEdit)]
     for kernel_edit in sorted(of_kernels, key=lambda e: [*KERNEL_VALUES].index(e.knob)):
-        code = text.edited(code, kernel_edit)
-        _check_swizzle(program, code, kernel_edit)
-    _check_launches(program, code)
+        code = _edited_kernel(program, code, launches, kernel_edit)
     return code
 
 
@@ -103,23 +104,26 @@ def _edited_schedule(program: Program, schedule: Schedule, edit: StageEdit) -> S
     return replace(schedule, stages=tuple(own))
 
 
-def _check_swizzle(program: Program, code: str, edit: KernelEdit) -> None:
-    """Whether the order differs from the one that the GPU takes anyway."""
-    if edit.knob != "swizzle":
-        return
-    sizes = {a.name: a.size for a in program.axes}
-    for launch in parse_candidate(code, program).launches:
-        x, y = (e.evaluate(sizes) for e in launch.grid[:2])
+def _edited_kernel(program: Program, code: str, launches: Sequence[Launch], edit: KernelEdit) -> str:
+    changed = text.edited(code, edit)
+    for launch in launches if edit.knob == "swizzle" else ():
+        x, y = (e.evaluate(_sizes(program)) for e in launch.grid[:2])
         if launch.kernel == edit.kernel and (y == 1 or x <= edit.value):
-            raise IllegalEdit(f"'{edit}': a grid of {x} x {y} blocks has that order already")
+            raise IllegalEdit(f"'{edit}': the GPU takes a grid of {x} x {y} blocks in that order anyway")
+    return changed
 
 
-def _check_launches(program: Program, code: str) -> None:
-    sizes = {a.name: a.size for a in program.axes}
+def _launches(program: Program, code: str) -> tuple[Launch, ...]:
+    """Those of a code that Reply V1 and a block's shared memory allow."""
     try:
         launches = parse_candidate(code, program).launches
     except CandidateError as error:
         raise IllegalEdit(str(error)) from None
     for launch in launches:
-        if (shared := launch.shared.evaluate(sizes)) > MAX_SHARED:
+        if (shared := launch.shared.evaluate(_sizes(program))) > MAX_SHARED:
             raise IllegalEdit(f"{launch.kernel} would take {shared} bytes of shared memory, at most {MAX_SHARED}")
+    return launches
+
+
+def _sizes(program: Program) -> dict[str, int]:
+    return {a.name: a.size for a in program.axes}

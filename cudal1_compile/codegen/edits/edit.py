@@ -1,13 +1,16 @@
 """Edits as data: what they change, by how much, and their one line each.
 
-stage 0: block 384              threads of a block, any multiple of 32
-stage 0: vector 8               elements that a thread moves at once
-stage 0: loads in flight 4      tiles of a product, or vectors that a thread loads before it uses one
-f0: unroll 8                    loops whose turns do not have registers of their own
-f0: min blocks 4                that share an SM: what the compiler may take of its registers
-f0: swizzle 8                   blocks side by side that are worked on together, of a grid of two dimensions
-f0: loads first                 a thread's vectors are all loaded before one of them is used
-f0: stream stores               results leave the caches first
+    stage 0: vector 8             elements that a thread moves at once
+    stage 0: block 384            threads of a block, any multiple of 32
+    stage 0: loads in flight 4    tiles of a product, or vectors that a thread loads before it uses one
+    f0: unroll 8                  loops whose turns have no registers of their own
+    f0: chains 2                  sums of a vector's elements, apart from each other and from other vectors' sums
+    f0: loads first               a thread's vectors are all loaded before one of them is used
+    f0: stream stores             results leave the caches first
+    f0: swizzle 8                 blocks side by side that are worked on together, of a grid of two dimensions
+    f0: min blocks 4              that share an SM: what the compiler may take of its registers
+
+Whether an edit is legal is not decided here.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from cudal1_compile.codegen.products.sides import (
     WARP_GROUPS,
 )
 from cudal1_compile.codegen.products.spread import stage_for
-from cudal1_compile.codegen.products.warp_groups import occupancy
+from cudal1_compile.codegen.products.warp_groups import MIN_STAGES, occupancy
 from cudal1_compile.codegen.reductions.grouped import reduced_order
 from cudal1_compile.codegen.reductions.grouped_schedules import REGISTER_BUDGET, crossing_values
 from cudal1_compile.codegen.stages.element import late_loads
@@ -120,14 +120,15 @@ def _with_loads(stage: Stage, s: StageSchedule, edit: StageEdit) -> StageSchedul
 def _check_tiles(stage: Stage, s: StageSchedule, edit: StageEdit) -> None:
     """Whether so many tiles fit into shared memory; product_pipe's launch tells that itself."""
     if s.kind.endswith(WARP_GROUPS):
-        fits = edit.value >= 3 and occupancy(s, 1)[0] > 0
+        fits = edit.value >= MIN_STAGES and occupancy(s, 1)[0] > 0
     elif s.kind.endswith(BULK):
         stage = stage_for(stage, s)
         sides = ordered(stage)
-        fits = plan_of(stage, sides, geometry_of(stage, sides, s), s) is not None
+        plan = plan_of(stage, sides, geometry_of(stage, sides, s), s)
+        fits = edit.value >= MIN_STAGES and plan is not None
     elif s.kind.endswith(MULTISTAGE):
         fits = True
     else:
         raise IllegalEdit(f"'{edit}': {s.kind} copies no tiles ahead of the product")
     if not fits:
-        raise IllegalEdit(f"'{edit}': {edit.value} tiles of {s.kind} do not fit into shared memory")
+        raise IllegalEdit(f"'{edit}': {s.kind} has {MIN_STAGES} tiles or more, as many as fit into shared memory")

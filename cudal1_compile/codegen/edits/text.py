@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from cudal1_compile.codegen.edits.edit import IllegalEdit, KernelEdit
 
 SM_THREADS, SM_REGISTERS = 2048, 65536
-OWN_REGISTERS = 32  # of a thread, besides its sums
+OWN_REGISTERS, TILE_REGISTERS = 32, 64  # of a thread; of one that multiplies tiles, besides its sums
+MAX_UNROLL = 32
 _BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 _UNROLLED = re.compile(r" *#pragma unroll( \d+)?")
 _LOOP = re.compile(r"( *)for \(int ")
@@ -60,6 +61,8 @@ def edited(code: str, edit: KernelEdit) -> str:
 
 def _unroll(kernel: KernelText, edit: KernelEdit) -> str:
     """Loops that have a number of turns to unroll, or no word on it; whole ones hold register arrays."""
+    if not 1 <= edit.value <= MAX_UNROLL:
+        raise IllegalEdit(f"'{edit}': 1 to {MAX_UNROLL} turns of a loop may be unrolled")
     found: list[str] = []
     loops = 0
     for line in kernel.lines:
@@ -85,7 +88,8 @@ def _min_blocks(kernel: KernelText, edit: KernelEdit) -> str:
         )
     tile = _TILE.search(kernel.text)
     sums = int(tile[1]) * int(tile[2]) // threads if tile else 0
-    most = min(SM_THREADS // threads, SM_REGISTERS // ((sums + OWN_REGISTERS) * threads))
+    registers = sums + TILE_REGISTERS if tile else OWN_REGISTERS
+    most = min(SM_THREADS // threads, SM_REGISTERS // (registers * threads))
     if blocks > most:
         raise IllegalEdit(
             f"'{edit}': an SM has room for {most} blocks of {threads} threads and their {sums} sums each"
@@ -157,17 +161,9 @@ def _loads_first(kernel: KernelText, edit: KernelEdit) -> str:
             loads = next((i for i, x in enumerate(body) if not (_LOAD.fullmatch(x) or _POSITION.fullmatch(x))), 0)
             positions = [x for x in body[:loads] if _POSITION.fullmatch(x)]
             if loads > len(positions) and len(body) > loads:
-                found += [
-                    *body[:loads],
-                    f"{loop[1]}}}",
-                    f"{loop[1]}#pragma unroll",
-                    line,
-                    *positions,
-                    *body[loads:],
-                ]
-            else:
-                found += body
-            found.append(f"{loop[1]}}}")
+                again = [f"{loop[1]}}}", f"{loop[1]}#pragma unroll", line, *positions]
+                body[loads:loads] = again
+            found += [*body, f"{loop[1]}}}"]
     if len(found) == len(kernel.lines):
         raise IllegalEdit(
             f"'{edit}': {edit.kernel} has no loop over vectors in registers that loads and uses them"
@@ -183,7 +179,7 @@ def _until(lines: Iterator[str], end: str) -> Iterator[str]:
 
 
 def _stream_stores(kernel: KernelText, edit: KernelEdit) -> str:
-    """Stores of float32 results, which no kernel reads again."""
+    """Stores of float32 results: no half type has a streaming store of its own."""
     results = set(_F32_RESULT.findall(kernel.lines[0]))
     found = [line for x in kernel.lines for line in _streamed(x, results)]
     if found == kernel.lines:
