@@ -13,7 +13,7 @@ import pytest
 from codegen_checks import run_on_host
 from toolchain import has_nvrtc
 
-from cudal1_compile.codegen.edits import Edit, apply, legal_edits, print_edits
+from cudal1_compile.codegen.edits import Edit, apply, draw_edits, print_edits
 from cudal1_compile.codegen.edits.edit import KERNEL_VALUES, STAGE_VALUES
 from cudal1_compile.codegen.stages.schedule import Schedule, parse_schedule, print_schedule
 from cudal1_compile.codegen.templates import variants
@@ -88,21 +88,9 @@ def _subjects() -> Iterator[tuple[str, Program, Schedule]]:
 SUBJECTS = {name: (program, schedule) for name, program, schedule in _subjects()}
 
 
-def _some(program: Program, schedule: Schedule, rng: random.Random) -> list[Edit]:
-    """Of several knobs, those that can be had together."""
-    chosen: list[Edit] = []
-    edits = legal_edits(program, schedule)
-    rng.shuffle(edits)
-    for edit in edits:
-        is_new = edit.knob not in {e.knob for e in chosen}
-        if is_new and len(chosen) < EDITS and isinstance(apply(program, schedule, [*chosen, edit]), Reply):
-            chosen.append(edit)
-    return chosen
-
-
 @cache
-def _drawn(name: str, seed: int) -> list[Edit]:
-    return _some(*SUBJECTS[name], random.Random(f"{name} {seed}"))
+def _drawn(name: str, seed: int) -> tuple[Edit, ...]:
+    return draw_edits(*SUBJECTS[name], random.Random(f"{name} {seed}"), EDITS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,6 +7,7 @@ The reply's design is that of the schedule as it was: it and the edits' lines sa
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -57,6 +58,19 @@ def legal_edits(program: Program, schedule: Schedule) -> list[Edit]:
             continue
         found.append(edit)
     return found
+
+
+def draw_edits(program: Program, schedule: Schedule, rng: random.Random, most: int) -> tuple[Edit, ...]:
+    """At most so many that can be had together; each place is as likely as any other, whatever its values."""
+    by_place: dict[tuple[str, str], list[Edit]] = {}
+    for edit in legal_edits(program, schedule):
+        by_place.setdefault(edit.place, []).append(edit)
+    chosen: tuple[Edit, ...] = ()
+    for place in rng.sample(list(by_place), len(by_place)):
+        tried = (*chosen, rng.choice(by_place[place]))
+        if len(chosen) < most and isinstance(apply(program, schedule, tried), Reply):
+            chosen = tried
+    return chosen
 
 
 def _stage_edits(schedule: Schedule) -> Iterator[StageEdit]:
