@@ -54,6 +54,9 @@ ALL = "\n".join(
 )
 
 
+SPLIT = MATMUL.replace("bf16", "f32")
+
+
 def code_of(text: str, name: str, *lines: str) -> str:
     """The code, or the sentence why not."""
     found = apply(parse_program(text), parse_schedule(name), parse_edits("\n".join(lines)))
@@ -169,6 +172,8 @@ def test_edits_change_their_place(text: str, schedule: str, edits: list[str], sh
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["f0: stream stores"], "no float32 result"),
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["stage 0: loads in flight 8"], "bytes of shared memory"),
         (MATMUL, "product/bf16_wide.1.256.t128x128x64", ["stage 0: loads in flight 2"], "has 3 tiles or more"),
+        (SPLIT, "product/f32_split_pipe.1.256.t128x64x32", ["stage 0: loads in flight 8"], "as many as fit"),
+        (SPLIT, "product/f32_split.1.256.t128x64x16", ["stage 0: loads in flight 4"], "copies no tiles ahead"),
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["stage 0: block 128"], "follows from its other fields"),
         (MATMUL, "product/bf16_pipe.1.256.t128x128x64", ["f0: min blocks 4"], "and their 64 sums each"),
     ],

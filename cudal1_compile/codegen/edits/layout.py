@@ -36,6 +36,7 @@ FREE_BLOCK = {
 BULK = (BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D)
 MAX_IN_FLIGHT = 8
 MAX_VECTOR = 16
+SPLIT_SHARED = 200 * 1024  # bytes; the rest is what lies between rows
 MAX_HELD = 64  # values that a thread may have loaded before it uses one
 
 
@@ -118,7 +119,7 @@ def _with_loads(stage: Stage, s: StageSchedule, edit: StageEdit) -> StageSchedul
 
 
 def _check_tiles(stage: Stage, s: StageSchedule, edit: StageEdit) -> None:
-    """Whether so many tiles fit into shared memory; product_pipe's launch tells that itself."""
+    """Whether so many tiles fit into shared memory; most launches of product_pipe tell that themselves."""
     if s.kind.endswith(WARP_GROUPS):
         fits = edit.value >= MIN_STAGES and occupancy(s, 1)[0] > 0
     elif s.kind.endswith(BULK):
@@ -127,8 +128,11 @@ def _check_tiles(stage: Stage, s: StageSchedule, edit: StageEdit) -> None:
         plan = plan_of(stage, sides, geometry_of(stage, sides, s), s)
         fits = edit.value >= MIN_STAGES and plan is not None
     elif s.kind.endswith(MULTISTAGE):
-        fits = True
+        assert s.tile is not None
+        bm, bn, bk = s.tile
+        # a split product has two cut tiles of b besides
+        fits = "split" not in s.kind or (edit.value * (bm + bn) + 2 * bn) * bk * 4 <= SPLIT_SHARED
     else:
-        raise IllegalEdit(f"'{edit}': {s.kind} copies no tiles ahead of the product")
+        raise IllegalEdit(f"'{edit}': {s.kind} copies no tiles ahead")
     if not fits:
         raise IllegalEdit(f"'{edit}': {s.kind} has {MIN_STAGES} tiles or more, as many as fit into shared memory")
