@@ -184,11 +184,12 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
     sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
     room = min(_room(schedule), waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
     between = _between(stage, sides, schedule)
+    wanted = (schedule.in_flight,) if schedule.in_flight else range(MAX_STAGES, MIN_STAGES - 1, -1)
     for inner in planes.inner:
         taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
         length, parts = planes.halo(bm, inner), planes.parts(inner)
         for blocks in range(room, 0, -1):
-            for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
+            for stages in wanted:
                 halos = 2 if taps >= 4 else 3 if taps > 1 else stages
                 positions = _positions(halos, parts, length, between)
                 tiles = f"({stages * bn} + {positions}) * {bk * size}"

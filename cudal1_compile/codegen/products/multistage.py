@@ -133,12 +133,13 @@ class MultistageWriter(ProductWriter):
         wm, wn = warp_of(self.schedule, LAYOUTS)
         copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
         arithmetic += "_ready" if self._rounds() else ""
-        words, tiles = [arithmetic, bm, bn, bk, wm, wn, STAGES], []
+        stages = self.schedule.in_flight or STAGES
+        words, tiles = [arithmetic, bm, bn, bk, wm, wn, stages], []
         for c, rows in zip(copies, (bm, bn), strict=True):
             assert c is not None
             tiles.append(tile_bytes(c, rows, bk))
             words += [c.vector, self._step(c)]
-        self.shared_bytes = f"{STAGES} * ({' + '.join(tiles)})"
+        self.shared_bytes = f"{stages} * ({' + '.join(tiles)})"
         return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
 
     def _step(self, c: Copied) -> str:

@@ -33,7 +33,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES
 MAX_SHARED = 224 * 1024  # of an SM
 NEAR_SHARED = 160 * 1024  # leaves L1 something
 ALIGNED = 1024
-MAX_BLOCKS, MAX_STAGES = 4, 6
+MAX_BLOCKS, MIN_STAGES, MAX_STAGES = 4, 3, 6
 ROW_BYTES = (128, 64, 32)  # of a tile's row
 TILES = (
     *((256, 16), (256, 64), (256, 128), (192, 64), (192, 128), (192, 192)),
@@ -108,8 +108,8 @@ def occupancy(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
     registers = (bn if arithmetic.endswith("long") else bn // 2) + (58 if RAW in schedule.kind else 48)
     shared = NEAR_SHARED if schedule.cached else MAX_SHARED
     for blocks in range(min(waiting, 65536 // (2 * bm * registers), MAX_BLOCKS) if registers < 255 else 0, 0, -1):
-        stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), MAX_STAGES)
-        if stages >= 3 and ALIGNED + (bn + 8) * (bm + 4) * 4 <= shared // blocks:
+        stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), schedule.in_flight or MAX_STAGES)
+        if stages >= (schedule.in_flight or MIN_STAGES) and ALIGNED + (bn + 8) * (bm + 4) * 4 <= shared // blocks:
             return blocks, stages
     return 0, 0
 

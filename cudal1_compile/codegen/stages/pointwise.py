@@ -6,6 +6,7 @@ Kinds:
     rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
     ragged   as exact or rows where no vector divides the size: vectors stand where memory is aligned, and those at
              the ends of the space or of a row are cut
+With loads in flight a thread of exact or rows has so many vectors and loads them all before it uses any.
 """
 
 from __future__ import annotations
@@ -118,29 +119,49 @@ def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...],
     space = Space(stage.program, tuple(v for v in variables if v.axes), registers=spelled)
     late = late_loads(stage)
     axis, within = vector_axis(stage), within if schedule.kind == "ragged" else ""
-    return Elements(stage.program, space, axis, schedule.vector, spelled=spelled, late=late, within=within)
+    held = schedule.in_flight > 0
+    return Elements(stage.program, space, axis, schedule.vector, held, spelled, late, within)
 
 
 def _visit(stage: Stage, elements: Elements) -> Iterator[str | list[str]]:
     return elements.visit(in_order(stage.loads), list(stage.ops), list(stage.writes))
 
 
+def _write_in_flight(
+    lines: Lines, stage: Stage, s: StageSchedule, elements: Elements, position: tuple[str, str, str]
+) -> None:
+    """Two loops over a thread's vectors, loads first. position: a vector's name, its end, the block's number."""
+    name, end, number = position
+    at = f"({number} * {s.in_flight} + k) * {s.block} + threadIdx.x"
+    at = at if s.vector == 1 else f"({at}) * {s.vector}"
+    lines.add(f"constexpr int C = {s.in_flight};")
+    lines.add(*elements.declare_loads(stage.loads), *elements.declare_cached(stage.ops))
+    loads, ops, writes = in_order(stage.loads), list(stage.ops), list(stage.writes)
+    for visit in (elements.visit(loads, [], []), elements.visit([], ops, writes)):
+        lines.add("#pragma unroll")
+        with lines.block("for (int k = 0; k < C; k++)"):
+            lines.add(f"const int {name} = {at};", f"if ({name} >= {end}) break;")
+            write_visit(lines, s.vector, visit)
+
+
 def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
     lines = Lines()
     total = size_of(order)
-    visit = _visit(stage, _elements(stage, s, (Var("i", order),), f"0, {total} - i, "))
-    grid = f"cdiv({total}, {product(s.block, s.vector)})"
+    elements = _elements(stage, s, (Var("i", order),), f"0, {total} - i, ")
+    grid = f"cdiv({total}, {product(s.block, s.vector, s.in_flight or 1)})"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         start = f"blockIdx.x * {s.block} + threadIdx.x"
         first = start if s.vector == 1 else f"({start}) * {s.vector}"
-        if s.kind == "stride":
+        if s.in_flight:
+            _write_in_flight(lines, stage, s, elements, ("i", total, "blockIdx.x"))
+        elif s.kind == "stride":
             step = product("gridDim.x", s.block, s.vector)
             grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
             with lines.block(f"for (int i = {first}; i < {total}; i += {step})"):
-                write_visit(lines, s.vector, visit)
+                write_visit(lines, s.vector, _visit(stage, elements))
         else:
             lines.add(f"const int i = {first};", f"if (i >= {total}) return;")
-            write_visit(lines, s.vector, visit)
+            write_visit(lines, s.vector, _visit(stage, elements))
     return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
 
 
@@ -148,19 +169,24 @@ def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     lines = Lines()
     outer, inner = order[:-1], order[-1]
     elements = _elements(stage, s, (Var("g", outer), Var("c", (inner,))), f"-c, {inner} - c, ")
-    ragged = s.kind == "ragged"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         lines.add("const int g = blockIdx.x;")
-        start = f"blockIdx.y * {s.block} + threadIdx.x"
-        shift = (
-            f" - g * {inner} % {s.vector}" if ragged else ""
-        )  # the row starts so far behind an aligned position
-        lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'}{shift};")
-        lines.add(f"if (c >= {inner}) return;")
-        write_visit(lines, s.vector, _visit(stage, elements))
-    reach = f"{inner} + {s.vector - 1}" if ragged else inner
-    grid = f"dim3({size_of(outer)}, cdiv({reach}, {product(s.block, s.vector)}))"
+        if s.in_flight:
+            _write_in_flight(lines, stage, s, elements, ("c", inner, "blockIdx.y"))
+        else:
+            _write_one_of_rows(lines, stage, s, elements, inner)
+    reach = f"{inner} + {s.vector - 1}" if s.kind == "ragged" else inner
+    grid = f"dim3({size_of(outer)}, cdiv({reach}, {product(s.block, s.vector, s.in_flight or 1)}))"
     return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
+
+
+def _write_one_of_rows(lines: Lines, stage: Stage, s: StageSchedule, elements: Elements, inner: str) -> None:
+    start = f"blockIdx.y * {s.block} + threadIdx.x"
+    # a ragged row starts so far behind an aligned position
+    shift = f" - g * {inner} % {s.vector}" if s.kind == "ragged" else ""
+    lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'}{shift};")
+    lines.add(f"if (c >= {inner}) return;")
+    write_visit(lines, s.vector, _visit(stage, elements))
 
 
 def _kernel(

@@ -9,8 +9,9 @@ _N = r"([1-9]\d{0,8})"  # what a model writes may be any number
 # one group a field in either form, in one order
 _DESCRIBED = re.compile(
     rf"(\w+), vector {_N}, block {_N}(?:, tile {_N}x{_N}x{_N})?(, near|, registers)?(?:, splits {_N})?"
+    rf"(?:, loads in flight {_N})?"
 )
-_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
+_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?(?:\.f(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class StageSchedule:
     cached: bool = False  # values stay in registers between passes; a product's, in L1 between taps
     splits: int = 1  # parts into which each group's reduction is cut
     tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
+    in_flight: int = 0  # tiles, or vectors of a thread, on their way at once; 0: as the template has it
 
     def describe(self) -> str:
         words = [self.kind, f"vector {self.vector}", f"block {self.block}"]
@@ -32,6 +34,8 @@ class StageSchedule:
             words.append("near" if self.tile else "registers")
         if self.splits > 1:
             words.append(f"splits {self.splits}")
+        if self.in_flight:
+            words.append(f"loads in flight {self.in_flight}")
         return ", ".join(words)
 
 
@@ -70,10 +74,11 @@ def parse_schedule(name: str) -> Schedule:
 
 def _stage_of(m: re.Match[str]) -> StageSchedule:
     tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
-    return StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile)
+    return StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile, int(m[9] or 0))
 
 
 def _print_stage(s: StageSchedule) -> str:
     tile = f".t{'x'.join(map(str, s.tile))}" if s.tile else ""
     splits = f".s{s.splits}" if s.splits > 1 else ""
-    return f"{s.kind}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}"
+    in_flight = f".f{s.in_flight}" if s.in_flight else ""
+    return f"{s.kind}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}{in_flight}"

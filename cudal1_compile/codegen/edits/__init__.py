@@ -1,0 +1,31 @@
+"""Typed edits of a lowered kernel: what changes what the GPU does, beyond what a design's lists hold.
+
+    edit.py     the edits, printed and parsed, one a line
+    layout.py   those of a stage: fields of its schedule off the lists
+    text.py     those of a kernel: rules that find their place in its text
+    apply.py    (program, schedule, edits) -> the code, or the sentence why not; which are legal, and draws
+
+An edited kernel is a candidate as any other: what is legal here is right by construction, and the judge proves it.
+"""
+
+from cudal1_compile.codegen.edits.apply import apply, draw_edits, legal_edits
+from cudal1_compile.codegen.edits.edit import (
+    Edit,
+    IllegalEdit,
+    KernelEdit,
+    StageEdit,
+    parse_edits,
+    print_edits,
+)
+
+__all__ = [
+    "Edit",
+    "IllegalEdit",
+    "KernelEdit",
+    "StageEdit",
+    "apply",
+    "draw_edits",
+    "legal_edits",
+    "parse_edits",
+    "print_edits",
+]
