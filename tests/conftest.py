@@ -109,6 +109,17 @@ def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def products_in_f32() -> Iterator[None]:
+    """As torch's default has it, whatever a training before has set for the process."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be spawned is forked, with all that it would import, 2 s each: for tests of what it does."""
     from multiprocessing import context

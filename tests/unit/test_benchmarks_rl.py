@@ -116,6 +116,7 @@ def test_a_code_of_several_arms_is_measured_once_and_other_arms_are_another_job(
     assert again == job and other.ident != job.ident
 
 
+@pytest.mark.usefixtures("products_in_f32")
 def test_baselines_of_tf32_products_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 

@@ -38,7 +38,7 @@ class Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.usefixtures("_as_found")
+@pytest.mark.usefixtures("products_in_f32", "_as_found")
 @pytest.mark.parametrize(
     ("fn", "allows", "runs"),
     [("dot_tf32", True, "mm"), ("dot_tf32", False, "convolution"), ("dot", True, "mm"), ("dot", False, "mm")],
