@@ -123,9 +123,8 @@ class _Run:
         self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
-        self.late: list[
-            RegionTask
-        ] = []  # left by an earlier call, and less valuable than what nobody was asked for
+        # left by an earlier call, and less valuable than what nobody was asked for
+        self.late: list[RegionTask] = []
         self.proposals = Proposals(generator, self.timer, progress, self.places)
 
     def work(self) -> None:

@@ -3,7 +3,7 @@
     aten's time of each region, before any proposal -> at the floor, and decided
     every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
     -> a verdict is stored when it comes; Inductor's baselines of a few regions at a time are asked for before,
-       those of others with their first verdict, and those of regions without candidates where a worker is idle
+       of those with candidates first, and where a worker is idle of any region
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
        one, as long as one may win; what would win under 2% once all regions are timed
 

@@ -15,7 +15,7 @@ from benchmarks.redteam.attacks import Attack, attacks_for
 from benchmarks.redteam.attacks_reach import REACH
 from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.bench.device import _properties
+from cudal1_compile.judge.bench.worker_pool import properties_of
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import landlock, wire
@@ -140,7 +140,7 @@ def test_later_finalists_of_a_region_find_inductors_kernel_compiled(judge: Judge
 )
 def test_a_baseline_is_compiled_ahead_for_the_device_without_it(program: Program, tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    reply = ahead.ask(wire.compile_request(program, "cuda:0", _properties(0)), 120.0)
+    reply = ahead.ask(wire.compile_request(program, "cuda:0", properties_of(0)), 120.0)
     assert isinstance(ahead._process, _Alone)
     tasks = Path(f"/proc/{ahead._process._process.pid}/task").glob("*/comm")
     assert "cuda-EvtHandlr" not in {task.read_text().strip() for task in tasks}, "it has a CUDA context"

@@ -19,14 +19,13 @@ from cudal1_compile.codegen.stages.schedule import Schedule, parse_schedule, pri
 from cudal1_compile.codegen.templates import variants
 from cudal1_compile.kernel.candidate import Reply, parse_candidate
 from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.pairs import H100
 from cudal1_trainer.tasks import generate_task
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("built_quickly")]
 
-H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
 EDITS = 4  # of one kernel
 SEEDS = range(3)
 

@@ -27,15 +27,14 @@ from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate, parse_reply, print_reply
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.pairs import H100
 from cudal1_trainer.data.template_generator import TemplateGenerator
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.tasks.products import draw_product
 from cudal1_trainer.tasks.structures import read_structures
 
-H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
 PRODUCTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "products.jsonl.gz")
 MAX_CHARS = 13_000  # of prompt and reply together: 4000 tokens
 

@@ -21,13 +21,12 @@ from cudal1_compile.codegen.edits.edit import (
     StageEdit,
     print_edits,
 )
+from cudal1_compile.codegen.products.bulk_copy_plan import MAX_SHARED
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.codegen.strategies import stages_of, write_code
 from cudal1_compile.codegen.words import write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Launch, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
-
-MAX_SHARED = 226 * 1024  # bytes of a block
 
 
 def apply(

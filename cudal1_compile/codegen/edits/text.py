@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cudal1_compile.codegen.edits.edit import IllegalEdit, KernelEdit
+from cudal1_compile.codegen.products.times import REGISTERS
 
-SM_THREADS, SM_REGISTERS = 2048, 65536
+SM_THREADS = 2048
 OWN_REGISTERS, TILE_REGISTERS = 32, 64  # of a thread; of one that multiplies tiles, besides its sums
 MAX_UNROLL = 32
 _BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
@@ -89,7 +90,7 @@ def _min_blocks(kernel: KernelText, edit: KernelEdit) -> str:
     tile = _TILE.search(kernel.text)
     sums = int(tile[1]) * int(tile[2]) // threads if tile else 0
     registers = sums + TILE_REGISTERS if tile else OWN_REGISTERS
-    most = min(SM_THREADS // threads, SM_REGISTERS // (registers * threads))
+    most = min(SM_THREADS // threads, REGISTERS // (registers * threads))
     if blocks > most:
         raise IllegalEdit(
             f"'{edit}': an SM has room for {most} blocks of {threads} threads and their {sums} sums each"

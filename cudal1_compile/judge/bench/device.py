@@ -18,11 +18,11 @@ import logging
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -35,7 +35,14 @@ from cudal1_compile.judge.bench.finals import FinalsRunner, Form, Heat
 from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
 from cudal1_compile.judge.bench.prefetch import COMPILERS, SUITE_MAKERS, Prefetch, warm_ups
 from cudal1_compile.judge.bench.slots import Slots
-from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool, uuid_of
+from cudal1_compile.judge.bench.worker_pool import (
+    Following,
+    Slot,
+    SlotAnswer,
+    WorkerPool,
+    properties_of,
+    uuid_of,
+)
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
 from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.checks.memcheck import find_fault
@@ -138,7 +145,7 @@ class DeviceBench:
 
     def _compile_request(self, program: Program) -> wire.Message:
         index = self._worker_pool.index
-        return wire.compile_request(program, f"cuda:{index}", _properties(index), self.limits.products_in_tf32)
+        return wire.compile_request(program, f"cuda:{index}", properties_of(index), self.limits.products_in_tf32)
 
     def _add(self, tasks: Sequence[CandidateTask]) -> list[Future[Verdict]]:
         self._work.add(tasks)
@@ -476,14 +483,6 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(slot, task)
         return answer
-
-
-@cache
-def _properties(index: int) -> Mapping[str, int | str]:
-    """What torch knows of a device, as far as it can be written; nothing where this process has none."""
-    found = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
-    values = {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
-    return {name: value for name, value in values.items() if isinstance(value, int | str)}
 
 
 def _free_bytes(index: int) -> int:

@@ -3,8 +3,8 @@
     python -m cudal1_compile.judge.bench.fork_server_process SOCKET [FILE]     descriptors; FILE: begun again
 
 It opens no CUDA context and starts no thread, so that a fork is as good as a new process. Where an import has
-asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: it then
-begins again, and leaves Inductor out.
+asked CUDA for something all the same, as Inductor's does in torch 2.11 where NVML cannot tell, no fork could use
+the device: it then begins again, and leaves Inductor out.
 """
 
 from __future__ import annotations

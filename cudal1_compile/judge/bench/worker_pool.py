@@ -14,10 +14,10 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 
@@ -153,6 +153,14 @@ class WorkerPool:
 def uuid_of(index: int) -> str:
     """Of a device; empty where this process has none, and no worker will start."""
     return str(torch.cuda.get_device_properties(index).uuid) if torch.cuda.is_available() else ""
+
+
+@cache
+def properties_of(index: int) -> Mapping[str, int | str]:
+    """What torch knows of a device, as far as it can be written; nothing where this process has none."""
+    found = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
+    values = {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
+    return {name: value for name, value in values.items() if isinstance(value, int | str)}
 
 
 class Slot:

@@ -80,15 +80,15 @@ def _stay_off_the_device() -> None:
     from torch._inductor.fx_passes import pad_mm
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    parts = (
-        (_nothing, fake_tensor, "init_gpu_context"),
-        (_nothing, CachingAutotuner, "_make_launchers", "_dynamic_scale_rblock"),
-        (_refuse, pad_mm, "get_do_bench"),
-    )
-    for instead, owner, *names in parts:
-        for name in names:
+    parts: dict[Any, dict[str, Any]] = {
+        fake_tensor: {"init_gpu_context": _nothing},
+        CachingAutotuner: {"_make_launchers": _nothing, "_dynamic_scale_rblock": _nothing},
+        pad_mm: {"get_do_bench": _refuse},
+    }
+    for owner, instead in parts.items():
+        for name in instead:
             getattr(owner, name)  # a torch that calls them otherwise is left alone
-            setattr(owner, name, instead)
+    _replace(parts)
 
 
 @cache
@@ -112,6 +112,11 @@ def _stand_in(index: int, properties: tuple[tuple[str, int | str], ...]) -> None
             "set_rng_state": _nothing,
         },
     }
+    _replace(parts)
+
+
+def _replace(parts: Mapping[Any, Mapping[str, Any]]) -> None:
+    """Attributes of each owner, for the rest of the process."""
     for owner, instead in parts.items():
         for name, value in instead.items():
             setattr(owner, name, value)

@@ -30,19 +30,20 @@ class Compiled(Exception):
     """Ends a first call once its code is there."""
 
 
-_allowed: list[bool] = []  # products in TF32, by this process's user
+_is_allowed = False  # products in TF32, by this process's user
 
 
 def allow_products_in_tf32() -> None:
     """For the rest of the process, as its user does."""
+    global _is_allowed
     torch.set_float32_matmul_precision("highest")  # as others leave it afterwards: it is in Inductor's keys
-    _allowed.append(True)
+    _is_allowed = True
 
 
 def users_precision(program: Program) -> AbstractContextManager[None]:
     """Around all that makes or runs a baseline. Beside products that may not use TF32 nothing does."""
     products = {op.fn for op in program.ops if OPS[op.fn].kind is Kind.DOT}
-    return products_in_tf32() if _allowed and products == {"dot_tf32"} else nullcontext()
+    return products_in_tf32() if _is_allowed and products == {"dot_tf32"} else nullcontext()
 
 
 def aten_baseline(program: Program, device: torch.device) -> Baseline:
