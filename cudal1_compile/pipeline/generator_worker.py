@@ -6,7 +6,7 @@
 
 One JSON object a line (judge/sandbox/wire.py). A reply with `error` is the last one: nothing is known of the
 device then, and what the process held of it is free once it is gone. While it works on the device it holds that
-one's lock, as the judge's workers do for trials, and between two steps lets those go first who take times. It runs
+one's lock, as the judge's workers do for trials, and every KEEPS_S lets those go first who take times. It runs
 no code that a model wrote. Some of a GPU's memory is left to the user's model, which may want it meanwhile.
 """
 
@@ -29,6 +29,8 @@ from cudal1_compile.judge.bench.worker_pool import PRESSED_BYTES
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
 from cudal1_compile.judge.sandbox.wire import Message, decode, encode
+
+KEEPS_S = 0.1  # of the device at a time: a call is a hundred steps of some 5 ms, and who takes times takes 50
 
 
 def start_request(config: BundledConfig, lock_descriptors: Sequence[int]) -> Message:
@@ -74,6 +76,7 @@ class _Served:
         device = torch.device(config.device)
         self._gpu = (device.index or 0) if device.type == "cuda" else None
         self._lock = DeviceLock(start["lock_descriptors"])
+        self._lock.keeps_s = KEEPS_S
         if self._gpu is not None:
             self._lock.synchronize = partial(torch.cuda.synchronize, self._gpu)
         self._generator = BundledGenerator(config, self._lock)

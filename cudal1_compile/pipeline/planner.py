@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -180,20 +181,31 @@ class Planner:
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
             return self._all_untuned(regions, "the time budget for synthesis ended")
-        answers = beside(partial(self._synthesize, untuned, granted_s), meanwhile)
+        is_done = threading.Event()
+
+        def do() -> None:
+            try:
+                meanwhile()
+            finally:
+                is_done.set()
+
+        answers = beside(partial(self._synthesize, untuned, granted_s, is_done.is_set), do)
         if answers is None:
             self.session.interrupt()
             answers = self._found_all(untuned)
         return tuple(answers.get(r.fingerprint, r) for r in regions)
 
-    def _synthesize(self, untuned: Sequence[PlannedRegion], granted_s: float) -> dict[str, PlannedRegion]:
+    def _synthesize(
+        self, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]
+    ) -> dict[str, PlannedRegion]:
+        """What it takes beyond the grant before it is waited for costs nobody anything."""
         start = time.monotonic()
         answers: dict[str, PlannedRegion] = {}
         try:
             with self.preparation:
                 answers |= self._verify_again(untuned, start + granted_s)
                 rest = [r for r in untuned if r.fingerprint not in answers]
-                answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
+                answers |= self._write(rest, start + granted_s - time.monotonic(), is_waited_for) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
@@ -206,7 +218,7 @@ class Planner:
             )
             answers = self._found_all(untuned)
         finally:
-            took_s = time.monotonic() - start
+            took_s = min(time.monotonic() - start, granted_s)
             self.spent_s += took_s
             self.session.budget(self.options.process_budget_s).give_back(granted_s - took_s)
         return answers
@@ -240,15 +252,19 @@ class Planner:
             return self._untuned(seen, f"its kernel is not verified again: {error}")
         return self.look_up(seen) if isinstance(found, Verified) else self._untuned(seen, found.reason)
 
-    def _write(self, untuned: Sequence[PlannedRegion], seconds: float) -> dict[str, PlannedRegion]:
+    def _write(
+        self, untuned: Sequence[PlannedRegion], seconds: float, is_waited_for: Callable[[], bool]
+    ) -> dict[str, PlannedRegion]:
         """Answers for regions that need a kernel."""
         if seconds <= 0:
             return {}
-        outcomes = self._run(untuned, seconds)
+        outcomes = self._run(untuned, seconds, is_waited_for)
         self.session.count_replies(sum(o.proposed for o in outcomes))
         return {r.fingerprint: self._answer(r.seen, o) for r, o in zip(untuned, outcomes, strict=True)}
 
-    def _run(self, untuned: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
+    def _run(
+        self, untuned: Sequence[PlannedRegion], seconds: float, is_waited_for: Callable[[], bool]
+    ) -> list[Outcome]:
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
@@ -262,7 +278,7 @@ class Planner:
                 generator,
                 judge,
                 self.store,
-                Budget(seconds=max(0.0, deadline_s - time.monotonic())),
+                Budget(seconds=max(0.0, deadline_s - time.monotonic()), is_waited_for=is_waited_for),
                 progress,
                 values=values,
                 counts=counts,

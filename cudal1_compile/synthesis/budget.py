@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 GRAPH_S = 20.0
 PROCESS_S = 120.0
 TOO_LATE = 0.1  # share of the seconds with which no proposals are asked for any more
+LAST_S = 3.0  # that are left as long as nobody waits: what begins then may be cut off
+
+
+def always() -> bool:
+    """Somebody waits from the beginning on."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,7 @@ class Budget:
     prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
     regions_at_once: int | None = None  # whose prompts go to the generator in one call; None: as it likes best
     reserve: float = 0.15  # share of the time left that proposals leave to verdicts and examinations
+    is_waited_for: Callable[[], bool] = always  # before it is, the seconds are not over
 
     def __post_init__(self) -> None:
         counts = (
@@ -49,7 +57,8 @@ class Timer:
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self.start + self.budget.seconds - time.monotonic())
+        left_s = self.start + self.budget.seconds - time.monotonic()
+        return max(0.0 if self.budget.is_waited_for() else LAST_S, left_s)
 
     @property
     def proposals_left_s(self) -> float:

@@ -2,8 +2,8 @@
 
     aten's time of each region, before any proposal -> at the floor, and decided
     every candidate is submitted, those of the most valuable region first: they are built, and timed, in this order
-    -> a verdict is stored when it comes; Inductor's baselines of a few regions at a time are asked for before,
-       of those with candidates first, and where a worker is idle of any region
+    -> a verdict is stored when it comes; Inductor's baseline is asked for where a candidate may win over aten, and
+       of any region where a worker is idle
     -> a region whose candidates are timed and whose baselines are known: the fastest is examined, and the next
        one, as long as one may win; what would win under 2% once all regions are timed
 
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
 SOON_S = 0.05  # between two looks at what may have come
-AT_ONCE = 6  # regions that are compared and whose candidates are not all timed, before others are compared
 STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 LEAN_EXAM_S = 6.0  # of a region too large for copies
@@ -61,12 +60,6 @@ class _Region:
     is_compared: bool = False  # it was asked for, in this round
     examined: set[str] = field(default_factory=set)  # digests, in this round
     answered_at: float | None = None  # when the judge last did
-
-    @property
-    def will_be_asked(self) -> bool:
-        """Before there is anything of it to be judged."""
-        task = self.task
-        return task.wants_round and not (task.rounds_done or self.candidates or self.answered_at)
 
     def open(self) -> list[Future[Verdict]]:
         return self.asked() if self.baselines is None else [*self.asked(), self.baselines[0]]
@@ -193,6 +186,8 @@ class EvaluationScheduler:
         for region in (r for r in regions if r.task.is_ours):
             waiting = region.task.to_judge()
             try:
+                if waiting and region.task.baselines is None and region.baselines is None:
+                    region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
                 futures = self._judge.submit_quick([(region.task.program, a.code) for a in waiting])
             except (RuntimeError, OSError, ValueError) as error:
                 self._failed(region, error)
@@ -289,19 +284,16 @@ class EvaluationScheduler:
             self._fill()
 
     def _compare_some(self) -> None:
-        """While those of few others wait, which come behind all baselines: what has candidates, then what has had
-        them, or will have none.
-        """
-        free = AT_ONCE - sum(r.is_compared and bool(r.open()) for r in self._regions)
-        wanted = [r for r in self._regions if not (r.is_compared or r.will_be_asked)]
-        for region in sorted(wanted, key=lambda r: not r.candidates)[: max(0, free)]:
-            self._compare_both(region)
+        """What may win over aten: what loses to it loses to the faster one too."""
+        for region in self._regions:
+            if not region.is_compared and region.baselines is None and region.task.to_examine() is not None:
+                self._compare_both(region)
 
     def _fill(self) -> None:
         """Baselines of regions without candidates, which may turn out to be at their floor, for idle workers."""
         idle = max(0, self._judge.workers - len(self._open()))
         if self._is_last or any(r.asked() for r in self._regions):
-            for region in islice((r for r in self._regions if not r.is_compared), idle):
+            for region in islice((r for r in self._regions if not r.is_compared and r.baselines is None), idle):
                 self._compare_both(region)
 
     def _go_on(self, region: _Region) -> None:

@@ -265,7 +265,8 @@ class RegionTask:
     @property
     def _is_beaten(self) -> bool:
         """Whether a round's candidates are measured, and the best is behind by more than another round gains."""
-        scored = self.archive.scored() if self.is_compared and not self.to_judge() else []
+        is_measured = self._baseline_us is not None and not self.to_judge()
+        scored = [a for a in self.archive.scored() if a in self.archive.current] if is_measured else []
         return len(scored) > 1 and max(map(upper_bound, scored)) < 1.0 - MORE / len(scored)
 
     # the examination
@@ -391,10 +392,10 @@ class RegionTask:
         self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
     def close(self, why_not_all: str) -> None:
-        """Won by a proven kernel; Unprofitable where all was tried and baselines compared; else Unfinished."""
+        """Won by a proven kernel; Unprofitable where all was tried, and loses to aten or both; else Unfinished."""
         if self._winner is not None:
             self.result = Won(self._winner)
-        elif self._is_unprofitable and self._baselines is not None and (self.is_compared or self.is_at_floor):
+        elif self._is_unprofitable and self._baselines is not None and (self.is_compared or self.baselines):
             self._end_without(self._baselines)
         else:
             put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")

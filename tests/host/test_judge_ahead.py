@@ -11,9 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from torch._inductor import config
 from torch._inductor.fx_passes import pad_mm
-from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-from torch._subclasses import fake_tensor
 
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench import prefetch
@@ -21,7 +20,7 @@ from cudal1_compile.judge.bench.prefetch import Prefetch, warm_ups
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
-from cudal1_compile.judge.timing.ahead import _stay_off_the_device
+from cudal1_compile.judge.timing.baseline import either_padding
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 PRODUCT = """region v1
@@ -65,7 +64,7 @@ out0 f32[d0,d1] = t2
 WORKER = """
 import sys, torch
 from torch._dynamo.utils import counters
-from cudal1_compile.judge.timing.baseline import allow_products_in_tf32, inductor_baseline
+from cudal1_compile.judge.timing.baseline import allow_products_in_tf32, inductor_baselines
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.text import parse_program
@@ -75,7 +74,8 @@ for text in sys.argv[2:]:
     program = parse_program(text)
     inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
     with torch.no_grad():
-        got = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
+        (call,) = inductor_baselines(program, torch.device("cpu"), inputs)
+        got = call(inputs)
     slack = 0.2 if "dot_tf32" in text else 1e-5  # a CPU's convolution does not round its operands
     torch.testing.assert_close(list(got), list(evaluate(program, inputs)), rtol=1e-4, atol=slack)
 print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
@@ -161,19 +161,14 @@ def test_each_process_is_warmed_up_with_a_region_of_its_own(monkeypatch: pytest.
     assert len({text for worker in workers for text in worker.asked}) == 3
 
 
-def test_where_inductor_would_measure_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = (
-        (fake_tensor, "init_gpu_context"),
-        (CachingAutotuner, "_make_launchers"),
-        (CachingAutotuner, "_dynamic_scale_rblock"),
-        (pad_mm, "get_do_bench"),
-    )
-    for owner, name in patched:
-        monkeypatch.setattr(owner, name, getattr(owner, name))  # afterwards as it was
-    _stay_off_the_device()
-    monkeypatch.setattr(pad_mm, "can_pad", lambda *_: True)  # as on a GPU where no vector divides the sizes
-    with pytest.raises(RuntimeError, match="would measure"):
-        pad_mm.should_pad(Mock(), torch.ones(5, 7), torch.ones(7, 9), torch.ops.aten.mm)
+def test_where_inductor_would_measure_a_padding_both_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU whose vectors do not divide the sizes of a long product."""
+    monkeypatch.setattr(pad_mm, "can_pad", lambda *_: config.shape_padding)
+    monkeypatch.setattr(pad_mm, "is_mm_compute_bound", lambda *_: True)
+    monkeypatch.setattr(pad_mm, "should_pad_bench_key", lambda *_: "the product")
+    a, b = torch.ones(5, 7), torch.ones(7, 9)
+    pads = either_padding(lambda: pad_mm.should_pad(Mock(), a, b, torch.ops.aten.mm))
+    assert pads == [False, True]
 
 
 def test_closing_ends_a_compile_in_its_middle() -> None:

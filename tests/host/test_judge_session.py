@@ -284,7 +284,7 @@ def _full(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> Devi
         case "load":
             monkeypatch.setattr("cudal1_compile.judge.bench.session.load", fail)
         case "inductor":
-            monkeypatch.setattr("cudal1_compile.judge.timing.contenders.inductor_baseline", fail)
+            monkeypatch.setattr("cudal1_compile.judge.timing.contenders.inductor_baselines", fail)
         case "suite":
             monkeypatch.setattr("cudal1_compile.judge.bench.session.prepare_suite", fail)
         case _:

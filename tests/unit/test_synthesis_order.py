@@ -16,7 +16,7 @@ from cudal1_cache import Store
 from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
-from cudal1_compile.judge.verdict import Accepted, Proof, Timing, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
 from cudal1_compile.synthesis import (
     Budget,
     Outcome,
@@ -29,7 +29,7 @@ from cudal1_compile.synthesis import (
 )
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.progress import Asking, Event, Examining
-from cudal1_compile.synthesis.scheduler import AT_ONCE, EvaluationScheduler
+from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
@@ -306,26 +306,34 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     assert len(generator.calls) == 3 and all(isinstance(o.result, Won) for o in outcomes)
 
 
-def test_what_is_being_asked_for_is_not_compared_before_candidates_are_timed() -> None:
-    """A worker takes baselines before candidates."""
-    judge, timed = ScriptedJudge(), threading.Event()
-    before: list[int] = []
+def test_inductor_is_timed_where_a_candidate_may_win_over_aten() -> None:
+    """What loses to aten loses to the faster one: it is compared once nothing else is to be done."""
+    judge, order = ScriptedJudge(), list[str | bool]()
+    judge.before = order.append
+    compare = judge.submit_baselines
 
-    def note(name: str) -> None:
-        before.append(sum(inductor for _, inductor in judge.compared))
-        timed.set()
+    def note(wanted: Program, inductor: bool) -> Future[Verdict]:
+        order.append(inductor)
+        return compare(wanted, inductor)
 
-    class Late(Beside):
-        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-            found = super().propose(prompts, n, seed)
-            assert len(self.calls) == 1 or timed.wait(20.0)
-            return found
+    judge.submit_baselines = note  # type: ignore[method-assign]
+    for name, inductors in (("good_130", 1), ("slow_80", 2)):
+        order.clear()
+        budget = Budget(seconds=60, rounds=1, samples_per_round=2)
+        generator = ScriptedGenerator([[name, "slow_70"]])
+        synthesize(program(), generator, judge, Store.memory(), budget)
+        assert order.index(True) == order.index(name) + inductors
 
-    judge.before = note
-    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=AT_ONCE)
-    programs = [program(10 * rows) for rows in range(3 * AT_ONCE, 0, -1)]
-    outcomes = synthesize_all(programs, Late([["good_120"]]), judge, Store.memory(), budget)
-    assert before[0] <= AT_ONCE and all(isinstance(o.result, Won) for o in outcomes)
+
+def test_what_loses_to_aten_is_unprofitable_before_inductor_is_timed() -> None:
+    """And no further round is asked for."""
+    judge, generator = ScriptedJudge(), ScriptedGenerator([["slow_80", "slow_70"]])
+    of_aten = judge.baselines
+    busy = Deferred("the device may be busy")
+    judge.baselines = lambda wanted, inductor: busy if inductor else of_aten(wanted, False)  # type: ignore[method-assign]
+    budget = Budget(seconds=60, rounds=3, samples_per_round=2)
+    outcome = synthesize(program(), generator, judge, Store.memory(), budget)
+    assert isinstance(outcome.result, Unprofitable) and len(generator.calls) == 1
 
 
 def test_in_the_end_all_are_compared() -> None:

@@ -32,9 +32,9 @@ from cudal1_compile.judge.checks.trial import Wrong, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
-from cudal1_compile.judge.timing.baseline import Baseline, aten_baseline, inductor_baseline
+from cudal1_compile.judge.timing.baseline import Baseline, aten_baseline, inductor_baselines
 from cudal1_compile.judge.timing.clock import Clock, Contender
-from cudal1_compile.judge.timing.contenders import WARM_UP_S, KernelRunner
+from cudal1_compile.judge.timing.contenders import WARM_UP_S, KernelRunner, faster
 from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
@@ -246,12 +246,13 @@ class LeanSession:
             found.aten = self._tried("aten", inputs, lambda: aten_baseline(program, self._clock.device))
         if with_inductor and not found.tried_inductor:
             found.tried_inductor = True
-            outside = self._clock.device_lock.outside
-            found.inductor = self._tried(
-                "Inductor", inputs, lambda: inductor_baseline(program, self._clock.device, inputs, outside)
-            )
+            found.inductor = self._tried("Inductor", inputs, lambda: self._compiled(program, inputs))
         several = {"aten": found.aten, "inductor": found.inductor if with_inductor else None}
         return {name: _baseline(name, call, inputs) for name, call in several.items() if call is not None}
+
+    def _compiled(self, program: Program, inputs: Sequence[Tensor]) -> Baseline:
+        several = inductor_baselines(program, self._clock.device, inputs, self._clock.device_lock.outside)
+        return faster(several, lambda call: _baseline("inductor", call, inputs), self._clock)
 
     def _tried(self, name: str, inputs: Sequence[Tensor], make: Callable[[], Baseline]) -> Baseline | None:
         try:

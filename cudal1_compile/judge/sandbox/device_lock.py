@@ -104,8 +104,10 @@ class DeviceLock:
         self.waited_s = 0.0  # for other processes
         self.synchronize: Callable[[], None] = _nothing  # waits until this process's work on the device has ended
         self.tell: Callable[[bool], None] = _tell_nobody  # True before it waits for others, False after it
+        self.keeps_s = 0.0  # that it is in before it gives way: of many short pieces each would wait for others'
         self._gate, self._device = descriptors
         self._inside = self._alone = self._shut = False
+        self._entered_s = 0.0  # monotonic
 
     @classmethod
     def private(cls) -> DeviceLock:
@@ -169,7 +171,7 @@ class DeviceLock:
 
         To be called between pieces of work, not in a loop of its own: it touches the gate.
         """
-        if self._alone or not self._inside:
+        if self._alone or not self._inside or time.monotonic() - self._entered_s < self.keeps_s:
             return
         if self._shut or try_lock(self._gate, fcntl.LOCK_SH):
             self._shut = False
@@ -189,7 +191,7 @@ class DeviceLock:
         self._lock(self._gate, fcntl.LOCK_SH)
         self._lock(self._device, fcntl.LOCK_SH)
         fcntl.flock(self._gate, fcntl.LOCK_UN)
-        self._inside = True
+        self._inside, self._entered_s = True, time.monotonic()
 
     def _leave(self) -> None:
         if self._inside:

@@ -6,9 +6,8 @@ The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's comp
 caches of both agree, and no memory is taken. Of convolutions too: how their results will lie, the worker's compile
 asks fake tensors as well. The process has no CUDA context, which a driver makes one after the other for all
 processes of a host (twelve took seconds): torch sees no device, and is told the properties of the one that Triton
-compiles for. What needs a context is left to the worker: loading kernels, choosing among a kernel's configurations
-at its first call, and regions for which Inductor itself measures while it compiles (products whose sizes it might
-pad).
+compiles for. What needs a context is left to the worker: loading kernels, and choosing among a kernel's
+configurations at its first call. Products that Inductor might pad are compiled both ways.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cudal1_compile.judge.timing.baseline import Compiled, static_sizes, users_precision
+from cudal1_compile.judge.timing.baseline import Compiled, either_padding, static_sizes, users_precision
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Input, Program
 from cudal1_fx_passes.program.to_aten import to_aten
@@ -43,6 +42,10 @@ def compile_ahead(program: Program, device: torch.device, properties: Properties
     _stay_off_the_device()
     if device.type == "cuda":
         _stand_in(device.index or 0, tuple(properties.items()))
+    either_padding(lambda: _compile(program, device))
+
+
+def _compile(program: Program, device: torch.device) -> None:
     mode = FakeTensorMode()
     with users_precision(program):
         module = to_aten(program)
@@ -77,13 +80,11 @@ def _compile_only(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Call
 
 def _stay_off_the_device() -> None:
     """Fake tensors make a CUDA context, Inductor loads each kernel that it compiled: neither is wanted here."""
-    from torch._inductor.fx_passes import pad_mm
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     parts: dict[Any, dict[str, Any]] = {
         fake_tensor: {"init_gpu_context": _nothing},
         CachingAutotuner: {"_make_launchers": _nothing, "_dynamic_scale_rblock": _nothing},
-        pad_mm: {"get_do_bench": _refuse},
     }
     for owner, instead in parts.items():
         for name in instead:
@@ -142,8 +143,3 @@ def _on_the_cpu(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def _nothing(*_: object) -> None:
     """Instead of what needs a device."""
-
-
-def _refuse() -> None:
-    """Where Inductor is about to measure: before it takes memory of the device."""
-    raise RuntimeError("Inductor would measure this region")

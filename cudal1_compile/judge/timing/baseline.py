@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,8 +26,16 @@ log = logging.getLogger(__name__)
 Baseline = Callable[[Sequence[Tensor]], object]
 
 
+# Inductor's settings for a product that it might pad: as it is, and padded
+PADDINGS: tuple[dict[str, Any], ...] = ({"shape_padding": False}, {"force_shape_pad": True})
+
+
 class Compiled(Exception):
     """Ends a first call once its code is there."""
+
+
+class _MightPad(Exception):
+    """Inductor would measure whether a product is faster padded."""
 
 
 _is_allowed = False  # products in TF32, by this process's user
@@ -58,16 +66,60 @@ def aten_baseline(program: Program, device: torch.device) -> Baseline:
     return run
 
 
-def inductor_baseline(
+T = TypeVar("T")
+
+
+def either_padding(make: Callable[[], T]) -> list[T]:
+    """What compiles a region, made once, or with each of PADDINGS where Inductor would measure them itself.
+
+    A process without a device compiles both ahead then, and nobody waits for a compile in between.
+    """
+    from torch._inductor import config
+    from torch._inductor.fx_passes import pad_mm
+
+    module: Any = pad_mm
+    is_asked, known = False, module.get_cached_should_pad
+
+    def ask(key: str) -> bool:
+        nonlocal is_asked
+        is_asked = True
+        raise _MightPad(key)
+
+    module.get_cached_should_pad = ask
+    try:
+        return [make()]
+    except Exception:
+        if not is_asked:
+            raise
+    finally:
+        module.get_cached_should_pad = known
+    found = []
+    for padding in PADDINGS:
+        with config.patch(padding):
+            found.append(make())
+    return found
+
+
+def inductor_baselines(
     program: Program,
     device: torch.device,
     inputs: Sequence[Tensor],
     compiling: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> Baseline:
+) -> list[Baseline]:
     """The region compiled alone by Inductor (dynamic=False), warmed up on `inputs`. Takes seconds.
 
-    compiling: entered while Dynamo traces and Inductor compiles, before what they made runs.
+    Two where it might pad a product; the faster one is what it would have taken. compiling: entered while Dynamo
+    traces and Inductor compiles, before what they made runs.
     """
+    return either_padding(lambda: _inductor_baseline(program, device, inputs, compiling))
+
+
+def _inductor_baseline(
+    program: Program,
+    device: torch.device,
+    inputs: Sequence[Tensor],
+    compiling: Callable[[], AbstractContextManager[object]],
+) -> Baseline:
     from torch._dynamo.backends.registry import lookup_backend  # seconds, which a worker has once it is up
 
     with users_precision(program):
