@@ -3,9 +3,9 @@
     python -m benchmarks.timeline --job bert.train --out FILE    on a GPU, caches empty: FILE gets a line an event
     python -m benchmarks.timeline --read FILE                    phases, the judge's requests by kind, its steps
 
-An event has `at` (seconds since the call began) and, where it lasted, `s`; an event that lasted is noted at its
-end. The folders of caches come from the environment (CUDAL1_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR):
-give each run new ones.
+An event has `at` (seconds since the call began) and, where it lasted, `s` and `cpu_s` of its thread; an event that
+lasted is noted at its end. The folders of caches come from the environment (CUDAL1_CACHE_DIR,
+TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR): give each run new ones.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Stamps:
         call = getattr(owner, name)
 
         def stamped(*given: Any, **named: Any) -> Any:
-            began_s, found = time.monotonic(), None
+            began_s, cpu_s, found = time.monotonic(), time.thread_time(), None
             try:
                 found = call(*given, **named)
                 return found
             finally:
-                self.note(kind, began_s, **tell(given, found))
+                self.note(kind, began_s, cpu_s=round(time.thread_time() - cpu_s, 4), **tell(given, found))
 
         with mock.patch.object(owner, name, stamped):
             yield

@@ -211,12 +211,11 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
     )
 
 
-def to_entry(region: RegionText, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
-    """A kernel's entry, proven just now. Without a binary it is built from its source when it is first loaded."""
+def to_entry(region: RegionText, attempt: Attempt, proof: Proof, target: Target) -> Entry:
+    """A kernel's entry, proven just now. Without its binary it is built when it is first loaded."""
     proof = replace(proof, versions=tuple((versions(target) | dict(proof.versions)).items()))
     header = header_digest(target)
     key = EntryKey(region.text, attempt.code_digest, header, target.arch, proof.numerics)
-    kernels = {name: asdict(found) for name, found in binary.kernels.items()} if binary else {}
     made_by = {"generator": attempt.generator, "model": attempt.model}
     return Entry(
         entry_id=key.id,
@@ -225,13 +224,17 @@ def to_entry(region: RegionText, attempt: Attempt, proof: Proof, target: Target,
         status="kernel",
         attempt_id=attempt.id,
         code=attempt.code,
-        image=binary.image if binary else b"",
-        image_arch=binary.arch if binary else "",
         proof_json=json.dumps(asdict(proof), sort_keys=True),
         speedup=score(proof),
         numerics=proof.numerics,
-        versions_json=json.dumps(made_by | dict(proof.versions) | {HEADER: header, KERNELS: kernels}),
+        versions_json=json.dumps(made_by | dict(proof.versions) | {HEADER: header}),
     )
+
+
+def with_binary(entry: Entry, binary: Binary) -> Entry:
+    kernels = {name: asdict(found) for name, found in binary.kernels.items()}
+    known = json.loads(entry.versions_json) | {KERNELS: kernels}
+    return replace(entry, image=binary.image, image_arch=binary.arch, versions_json=json.dumps(known))
 
 
 def check_identity(entry: Entry, text: str, target: Target) -> None:
@@ -252,7 +255,7 @@ def own_id(entry: Entry, text: str, target: Target) -> str:
 
 
 def stored_binary(entry: Entry, target: Target) -> Binary | None:
-    """The binary that to_entry stored, ready to load; None where there is none, or it is for another arch."""
+    """The binary that with_binary stored, ready to load; None where there is none, or it is for another arch."""
     kernels = json.loads(entry.versions_json).get(KERNELS)
     if not entry.image or not kernels or entry.image_arch != target.arch:
         return None

@@ -21,7 +21,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
-from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
+from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry, with_binary
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
@@ -80,8 +80,10 @@ def verify_entry(
     except OSError as error:
         return Postponed(str(error))
     proposal = Proposal(region, made_by, "", Reply("", "", entry.code), entry.code)
-    verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target, binary)
-    return Verified(replace(verified, attempt_id=""))  # the import is no attempt of this machine's
+    verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target)
+    return Verified(
+        replace(with_binary(verified, binary), attempt_id="")
+    )  # the import is no attempt of this machine's
 
 
 @contextmanager

@@ -18,6 +18,7 @@ kernel passes on the same machine.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,7 @@ from cudal1_fx_passes.program.ir import Program
 SHOWN = 3  # scores, of the best kernels
 REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
+BINARIES_S = 0.5  # that those of the last winners are waited for in the end
 AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
 BACKLOG = 64  # candidates that wait for the judge, over which nobody is asked for more
 MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
@@ -172,12 +174,13 @@ class _Run:
             for task in (t for t in self.tasks if t.wants_round or t.is_begun):
                 self._take_over(task)  # or find what others have made of it
         why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
+        end_s = time.monotonic() + max(BINARIES_S, self.timer.left_s)
         for task in self.tasks:
             if task.result is not None or (task in self.elsewhere and not task.is_at_floor):
                 continue
             if why is not None:
                 task.distrust(why)
-            task.close(TIME_OVER)
+            task.close(TIME_OVER, end_s - time.monotonic())
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
         self._let_go_all_but(frozenset())
         self._tell()

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
@@ -35,7 +36,7 @@ from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
 from cudal1_compile.synthesis.outcome import Ending, Outcome, Unfinished, Unprofitable, Won
-from cudal1_compile.synthesis.proven import build_proven
+from cudal1_compile.synthesis.proven import begin_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
     final_proof,
@@ -48,6 +49,7 @@ from cudal1_compile.synthesis.records import (
     to_entry,
     to_unprofitable,
     upper_bound,
+    with_binary,
     with_verdict,
 )
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
@@ -96,6 +98,7 @@ class RegionTask:
         self.result: Ending | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
+        self._building: Future[Binary] | None = None  # of the winner
         self._won_in = 0  # rounds that were asked for before the winner was found
         self.is_ours = False  # no other process may work on it now
         self._examined: set[str] = set()  # digests, not to be examined again
@@ -305,8 +308,9 @@ class RegionTask:
         if proof.timing is not None:
             self._learn_baseline(proof.timing)
         if is_win(proof) and (self._winner is None or score(proof) > (self._winner.speedup or 0.0)):
-            self._winner = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
+            self._winner = to_entry(self.region, attempt, proof, self.target)
             self.archive.put_entry(self._winner)
+            self._building = begin_proven(self.program, attempt.code, self.target)
             self._won_in = self._asked
 
     def _learn_baseline(self, timing: Timing) -> None:
@@ -321,12 +325,19 @@ class RegionTask:
             return attempt
         return replace(attempt, speedup=self._baseline_us / attempt.candidate_us, baseline_us=self._baseline_us)
 
-    def _binary(self, attempt: Attempt) -> Binary | None:
+    def _take_binary(self, winner: Entry, limit_s: float) -> Entry:
+        """The entry, with its binary where that is built in time; else it is built when it is first loaded."""
+        if self._building is None:
+            return winner
         try:
-            return build_proven(self.program, attempt.code, self.target)
+            winner = with_binary(winner, self._building.result(max(0.0, limit_s)))
+            self.archive.put_entry(winner)
+        except TimeoutError:
+            log.debug("kernel %s is still being built", winner.entry_id[:12])
         except (BuildError, CandidateError, OSError) as error:
-            log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
-            return None
+            log.warning("kernel %s was proven but not built again: %s", winner.entry_id[:12], error)
+        self._building = None
+        return winner
 
     # what runs the region without a kernel
 
@@ -391,16 +402,25 @@ class RegionTask:
         ]
         self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
-    def close(self, why_not_all: str) -> None:
-        """Won by a proven kernel; Unprofitable where all was tried, and loses to aten or both; else Unfinished."""
+    def close(self, why_not_all: str, binary_s: float) -> None:
+        """Won by a proven kernel; Unprofitable where all was tried, and loses to aten or both; else Unfinished.
+
+        binary_s: that the winner's binary is waited for.
+        """
         if self._winner is not None:
+            self._winner = self._take_binary(self._winner, binary_s)
             self.result = Won(self._winner)
-        elif self._is_unprofitable and self._baselines is not None and (self.is_compared or self.baselines):
+        elif self._is_unprofitable and self._baselines is not None and self._is_held_against_any:
             self._end_without(self._baselines)
         else:
             put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")
             why = self._trouble or self._deferred or put_off or why_not_all or "the generator gave no reply"
             self.result = Unfinished(why)
+
+    @property
+    def _is_held_against_any(self) -> bool:
+        """Against both baselines, or aten's alone: what loses to that loses to the faster one."""
+        return self.is_compared or (self.baselines is not None and not self._deferred)
 
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None

@@ -16,7 +16,7 @@ from cudal1_cache import Store
 from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
+from cudal1_compile.judge.verdict import Accepted, Proof, Timing, Verdict
 from cudal1_compile.synthesis import (
     Budget,
     Outcome,
@@ -328,10 +328,10 @@ def test_inductor_is_timed_where_a_candidate_may_win_over_aten() -> None:
 def test_what_loses_to_aten_is_unprofitable_before_inductor_is_timed() -> None:
     """And no further round is asked for."""
     judge, generator = ScriptedJudge(), ScriptedGenerator([["slow_80", "slow_70"]])
-    of_aten = judge.baselines
-    busy = Deferred("the device may be busy")
-    judge.baselines = lambda wanted, inductor: busy if inductor else of_aten(wanted, False)  # type: ignore[method-assign]
-    budget = Budget(seconds=60, rounds=3, samples_per_round=2)
+    compare, wait, never = judge.submit_baselines, judge.wait, Future[Verdict]()
+    judge.submit_baselines = lambda wanted, inductor: never if inductor else compare(wanted, False)  # type: ignore[method-assign]
+    judge.wait = lambda futures, limit_s: time.sleep(limit_s) if futures == [never] else wait(futures, limit_s)  # type: ignore[method-assign]
+    budget = Budget(seconds=1, rounds=3, samples_per_round=2)
     outcome = synthesize(program(), generator, judge, Store.memory(), budget)
     assert isinstance(outcome.result, Unprofitable) and len(generator.calls) == 1
 
