@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 GRAPH_S = 20.0
 PROCESS_S = 120.0
 TOO_LATE = 0.1  # share of the seconds with which no proposals are asked for any more
-LAST_S = 3.0  # that are left as long as nobody waits: what begins then may be cut off
+LAST_S = 6.0  # that are left as long as nobody waits: what begins then may be cut off
 
 
 def always() -> bool:

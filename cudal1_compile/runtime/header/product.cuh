@@ -118,7 +118,7 @@ CUDAL1_FN unsigned word_of(const f32& x) { return __float_as_uint(x); }
 CUDAL1_FN unsigned word_of(const f16& x) { return *(const unsigned*)&x; }  // with its neighbour along k
 CUDAL1_FN unsigned word_of(const bf16& x) { return *(const unsigned*)&x; }
 // x = high + low, both as tf32: high is cut off, low rounded. An infinite one times the other's low part is of either
-// sign, or NaN: whoever finds NaN among its sums asks for them anew (plain_sum).
+// sign, or NaN: whoever finds NaN among its sums asks for those anew (plain_sum).
 template <int N> CUDAL1_FN void cut(unsigned (&high)[N], unsigned (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
@@ -129,11 +129,19 @@ template <int N> CUDAL1_FN void cut(unsigned (&high)[N], unsigned (&low)[N]) {
 }
 #endif
 
-template <int N> CUDAL1_FN bool has_nan(const float (&v)[N]) {
-  bool found = false;
+// Those of the sums that are NaN, anew: anew(p) is the p-th. Each lane has its own ones.
+template <int N, class F> CUDAL1_FN void where_nan(float (&v)[N], const F& anew) {
+#pragma unroll 1
+  for (int p = -1;;) {
+    int next = N;
 #pragma unroll
-  for (int p = 0; p < N; p++) found |= v[p] != v[p];
-  return found;
+    for (int q = N - 1; q >= 0; q--) next = q > p && v[q] != v[q] ? q : next;
+    if (next == N) break;
+    p = next;
+    const float found = anew(p);
+#pragma unroll
+    for (int q = 0; q < N; q++) v[q] = q == p ? found : v[q];
+  }
 }
 // A sum of products as float32 has it; a(tap, k) and b(tap, k) are the factors.
 template <class A, class B> CUDAL1_FN float plain_sum(int taps, int depth, const A& a, const B& b) {
@@ -258,18 +266,14 @@ CUDAL1_FN void product_taps(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   }
   enum { results = Tile::MT * Tile::NT * 4 };
 #ifndef CUDAL1_HOST
-  if (cudal1::Arithmetic<T>::split && cudal1::has_nan(*(float(*)[results])tile.sum)) {
-#pragma unroll 1
-    for (int p = 0; p < results; p++) {
-      const int m = Tile::m(p / 4 % Tile::MT, p % 4), n = Tile::n(p / 4 / Tile::MT, p % 4);
-      const auto row_a = a(m);
-      const auto row_b = b(n);
+  if constexpr (cudal1::Arithmetic<T>::split)
+    cudal1::where_nan(*(float(*)[results])tile.sum, [&](int p) {
+      const auto row_a = a(Tile::m(p / 4 / Tile::NT, p % 4));
+      const auto row_b = b(Tile::n(p / 4 % Tile::NT, p % 4));
       const auto of_a = [&](int tap, int k) { return (float)row_a(tap)(k); };
       const auto of_b = [&](int tap, int k) { return (float)row_b(tap)(k); };
-      c(m, n, cudal1::plain_sum(taps, depth, of_a, of_b));
-    }
-    return;
-  }
+      return cudal1::plain_sum(taps, depth, of_a, of_b);
+    });
 #endif
 #pragma unroll
   for (int p = 0; p < results; p++) {

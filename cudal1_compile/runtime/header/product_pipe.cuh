@@ -253,17 +253,16 @@ template <int S, class F> CUDAL1_FN float element(const F& place, int k) {
   const auto at = place(k);
   return at ? widen(*at) : 0.0f;
 }
-// All results of a thread that found NaN among them: m(p) and n(p) of its p-th.
-template <int SA, int SB, class A, class B, class C, class M, class N>
-CUDAL1_FN void hand_out_plain(int count, int taps, int depth, A& a, B& b, C& c, const M& m, const N& n) {
-#pragma unroll 1
-  for (int p = 0; p < count; p++) {
+// Those of a thread's sums that are NaN, anew: m(p) and n(p) of its p-th.
+template <int SA, int SB, int COUNT, class A, class B, class M, class N>
+CUDAL1_FN void plain_where_nan(float (&sum)[COUNT], int taps, int depth, A& a, B& b, const M& m, const N& n) {
+  where_nan(sum, [&](int p) {
     const auto row_a = a(m(p));
     const auto row_b = b(n(p));
     const auto of_a = [&](int tap, int k) { return element<SA>(row_a(tap), k); };
     const auto of_b = [&](int tap, int k) { return element<SB>(row_b(tap), k); };
-    c(m(p))(n(p), plain_sum(taps, depth, of_a, of_b));
-  }
+    return plain_sum(taps, depth, of_a, of_b);
+  });
 }
 
 // f32_split by wgmma (product_split.cuh): whole groups of 64 rows, and room for a cut tile of b where a stage was.
@@ -335,11 +334,10 @@ CUDAL1_FN void product_pipe(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   }
 #ifndef CUDAL1_HOST
   enum { results = Warp::MT * Warp::NT * 4 };
-  if (cudal1::Arithmetic<T>::split && cudal1::has_nan(*(float(*)[results])warp.sum)) {
+  if constexpr (cudal1::Arithmetic<T>::split) {
     const auto m = [](int p) { return Warp::m(p / 4 / Warp::NT, p % 4); };
     const auto n = [](int p) { return Warp::n(p / 4 % Warp::NT, p % 4); };
-    cudal1::hand_out_plain<SA, SB>(results, taps, depth, a, b, c, m, n);
-    return;
+    cudal1::plain_where_nan<SA, SB>(*(float(*)[results])warp.sum, taps, depth, a, b, m, n);
   }
 #endif
   warp.hand_out(c);

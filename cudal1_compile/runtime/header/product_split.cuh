@@ -137,13 +137,10 @@ CUDAL1_FN void split_pipe(int taps, int depth, A& a, B& b, C& c CUDAL1_FROM) {
     if (step + 1 < total) turn(step + 1, cut_odd, high[1], low[1]);
   }
   if (total > 0) group.finish();
-  if (has_nan(group.sum)) {
-    const auto m = [](int p) { return Group::m(p % 4 / 2); };
-    const auto n = [](int p) { return Group::n(p); };
-    hand_out_plain<SA, SB>(sizeof(group.sum) / sizeof(float), taps, depth, a, b, c, m, n);
-  } else {
-    group.hand_out(c);
-  }
+  const auto m = [](int p) { return Group::m(p % 4 / 2); };
+  const auto n = [](int p) { return Group::n(p); };
+  plain_where_nan<SA, SB>(group.sum, taps, depth, a, b, m, n);
+  group.hand_out(c);
 }
 #endif
 }  // namespace cudal1
