@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 
 from cudal1_cache.keys import EntryKey, UnprofitableKey
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, EntryStatus, RegionText
@@ -140,8 +141,13 @@ def is_sure(attempt: Attempt) -> bool:
 
 def _timing(attempt: Attempt) -> Timing | None:
     """None where there is none that can be read."""
+    return _read_timing(attempt.proof_json)
+
+
+@lru_cache(4096)
+def _read_timing(proof_json: str) -> Timing | None:
     try:
-        return Timing(**json.loads(attempt.proof_json)["timing"])
+        return Timing(**json.loads(proof_json)["timing"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -45,7 +45,7 @@ REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
 BINARIES_S = 0.5  # that those of the last winners are waited for in the end
 AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
-BACKLOG = 64  # candidates that wait for the judge, over which nobody is asked for more
+BACKLOG = 8  # regions before the judge, over which nobody is asked for more: it decides one or two a second
 MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -125,6 +125,7 @@ class _Run:
         self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
+        self._being_judged: set[str] = set()  # structures, when heirs were last looked for
         # left by an earlier call, and less valuable than what nobody was asked for
         self.late: list[RegionTask] = []
         self.proposals = Proposals(generator, self.timer, progress, self.places)
@@ -197,9 +198,9 @@ class _Run:
 
     def _more(self, scheduler: EvaluationScheduler) -> tuple[list[RegionTask], bool]:
         """Who got candidates meanwhile, and whether others will without a verdict; the next ones are asked for."""
-        ready, is_due = self.proposals.take(), self._is_beside and self.timer.proposals_left_s > 0
-        if is_due and not self.proposals.is_busy and scheduler.waiting < BACKLOG:
-            ready += self._inherit()
+        ready = [*self.proposals.take(), *self._new_heirs()]
+        is_due = self._is_beside and self.timer.proposals_left_s > 0
+        if is_due and not self.proposals.is_busy and scheduler.regions_open < BACKLOG:
             group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
             if self.late and not any(t.rounds_done == 0 for t in group):
                 ready, self.late = [*ready, *self.late], []
@@ -241,11 +242,17 @@ class _Run:
                 return group
         return []
 
-    def _inherit(self) -> list[RegionTask]:
-        """Regions that get the fastest designs of others of their structure, which is asked for once then."""
+    def _new_heirs(self) -> list[RegionTask]:
+        """Of structures of which one region's candidates have been timed since."""
+        now = {t.region.relative for t in self.tasks if t.to_judge()}
+        timed, self._being_judged = self._being_judged - now, now
+        return self._inherit([t for t in self.tasks if t.region.relative in timed]) if timed else []
+
+    def _inherit(self, tasks: Sequence[RegionTask] | None = None) -> list[RegionTask]:
+        """Those that get the fastest designs of others of their structure, which is asked for once then."""
         heirs: list[RegionTask] = []
         being_judged = {t.region.relative for t in self.tasks if t.to_judge()}  # the best may be to come
-        for task in (t for t in self.tasks if t.region.relative not in being_judged):
+        for task in (t for t in (self.tasks if tasks is None else tasks) if t.region.relative not in being_judged):
             if (heritage := task.heritage()) and self._take_over(task):
                 task.inherit(heritage)
                 heirs.append(task)

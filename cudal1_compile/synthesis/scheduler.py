@@ -120,9 +120,9 @@ class EvaluationScheduler:
         return self._known.setdefault(task, _Region(task, self._places[task]))
 
     @property
-    def waiting(self) -> int:
-        """Candidates that the judge has not answered."""
-        return sum(len(r.candidates) for r in self._regions)
+    def regions_open(self) -> int:
+        """Of which the judge has been asked something that it has not answered."""
+        return sum(bool(r.open()) for r in self._regions)
 
     def run(
         self,

@@ -101,7 +101,7 @@ def pin_finals(bench: device_bench.DeviceBench, monkeypatch: pytest.MonkeyPatch)
     """What is anyone's, or was some slot's before, goes to the first slot."""
     bench._work.homes.clear()
     send = bench._work.send
-    monkeypatch.setattr(bench._work, "send", lambda slot, run: send(slot or bench._slots.first, run))
+    monkeypatch.setattr(bench._work, "send", lambda slot, *what: send(slot or bench._slots.first, *what))
 
 
 def measured(speedup: float, seed: int = 1) -> Accepted:

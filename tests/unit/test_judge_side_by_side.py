@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from judge_doubles import Script, Slot, make_bench, measured, pin_finals, reply
@@ -410,3 +412,30 @@ def test_closing_gives_up_what_waits(make: Make) -> None:
     threading.Timer(0.2, rig.builds.open, ["k1"]).start()  # a real one is killed
     rig.close()
     assert all(f.cancelled() for f in futures[2:])
+
+
+def test_what_is_of_a_more_valuable_program_comes_first() -> None:
+    """Its candidates before an examination of another one, and its examination before its candidates."""
+    built: Future[work.Built] = Future()
+    built.set_result(Mock(spec=Binary))
+    todo, slot = work.Work(lambda program, candidate: built), cast(Slot, object())
+    low, high = region(8), region(16)
+    todo.rank([high, low])
+    todo.add([work.CandidateTask(p, [Mock()], 1) for p in (low, low, high, high)])
+    asked: list[str] = []
+    for program in (low, high):
+        text = print_program(program)
+        todo.send(slot, lambda _, text=text: asked.append(text), text)  # type: ignore[misc]
+    todo.send(slot, lambda _: asked.append("first"))
+    taken = [todo.take(slot) for _ in range(7)]
+    for job in taken:
+        if isinstance(job, work.Job):
+            job.run(slot)
+    assert asked == ["first", print_program(high), print_program(low)]
+    assert [t.program if isinstance(t, work.CandidateTask) else None for t in taken] == [
+        *(None, None),
+        *(high, high),
+        None,
+        *(low, low),
+    ]
+    assert todo.take(slot) is None

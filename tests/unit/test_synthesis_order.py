@@ -306,6 +306,23 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     assert len(generator.calls) == 3 and all(isinstance(o.result, Won) for o in outcomes)
 
 
+def test_nobody_is_asked_for_more_while_the_judge_is_at_many_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "BACKLOG", 2)
+    judge, generator = ScriptedJudge(), Beside([["good_120"]])
+    judged: list[int] = []  # candidates, when the generator was asked
+    propose = generator.propose
+
+    def note(prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        judged.append(len(judge.judged))
+        return propose(prompts, n, seed)
+
+    generator.propose = note  # type: ignore[method-assign]
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=3)
+    programs = [program(rows) for rows in (60, 50, 40, 30, 20, 10)]
+    outcomes = synthesize_all(programs, generator, judge, Store.memory(), budget)
+    assert judged[0] == 0 and judged[1] >= 2 and all(isinstance(o.result, Won) for o in outcomes)
+
+
 def test_inductor_is_timed_where_a_candidate_may_win_over_aten() -> None:
     """What loses to aten loses to the faster one: it is compared once nothing else is to be done."""
     judge, order = ScriptedJudge(), list[str | bool]()

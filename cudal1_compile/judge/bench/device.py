@@ -131,7 +131,8 @@ class DeviceBench:
         return self._slots.up
 
     def expect(self, programs: Sequence[Program]) -> None:
-        """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
+        """These regions may come, the most valuable first: compiles their Inductor baselines meanwhile."""
+        self._work.rank(programs)
         if self.limits.inductor:
             self._prefetch.begin([self._compile_request(p) for p in programs])
 
@@ -193,8 +194,8 @@ class DeviceBench:
             is_sure,
             smaller,
         )
-        home = self._work.homes.get(print_program(program))  # who has its baselines
-        self._send(home, partial(self._finals.run, heat))
+        text = print_program(program)
+        self._send(self._work.homes.get(text), partial(self._finals.run, heat), text)  # who has its baselines
         return list(heat.answers)
 
     def _unrounded(self, program: Program, form: Candidate, is_exam: bool) -> Form:
@@ -223,7 +224,7 @@ class DeviceBench:
             return self._finals.ask(slot, request, self.limits.finalists_s).verdicts[0]
 
         def send(_: object = None) -> None:
-            self._send(self._work.homes.get(text), partial(_answer, answer, compare))
+            self._send(self._work.homes.get(text), partial(_answer, answer, compare), text)
 
         if inductor:
             self._prefetch.then(program, send)
@@ -346,8 +347,8 @@ class DeviceBench:
 
     # slots, each in its thread
 
-    def _send(self, slot: Slot | None, run: Callable[[Slot], None]) -> None:
-        self._work.send(slot, run)
+    def _send(self, slot: Slot | None, run: Callable[[Slot], None], text: str = "") -> None:
+        self._work.send(slot, run, text)
         if slot is not None:
             self._wake(slot)
             return

@@ -1,8 +1,9 @@
 """What the slots of one device have to do: candidates, program by program, and jobs, of one slot or of any.
 
+    rank(programs) -> what is of an earlier one comes before what is of a later one, and the others behind
     add(tasks) -> builds begin in this order, AHEAD of them before they are judged
-    take(slot) -> a job of this slot, else a candidate of the program that it is at, else anyone's job,
-                  else a candidate that is built; waits for one; None where nothing is left
+    take(slot) -> of the first program a job of this slot, else a candidate of the program that it is at, else
+                  anyone's job, else a candidate that is built; waits for one; None where nothing is left
     alone(slot) -> the others have ended what they had in hand, and begin nothing meanwhile
 
 What may run beside what: builds beside everything; what one slot has in hand, a candidate or a job, beside
@@ -83,6 +84,7 @@ class Job:
     """What is no candidate. `run` says what came of it by itself."""
 
     run: Callable[[Slot], None]
+    text: str = ""  # of the program that it is about, if it is about one
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +104,7 @@ class Work:
     def __init__(self, build: Build) -> None:
         self.homes: dict[str, Slot] = {}  # who had a program last, and so has its case suite
         self._build = build
+        self._ranks: dict[str, int] = {}
         self._changed = threading.Condition()
         self._groups: dict[str, _Group] = {}
         self._places = count()
@@ -126,11 +129,16 @@ class Work:
             self._build_ahead()
             self._changed.notify_all()
 
-    def send(self, slot: Slot | None, run: Callable[[Slot], None]) -> None:
-        """A job, of any slot where none is named."""
+    def rank(self, programs: Sequence[Program]) -> None:
+        """The most valuable first."""
+        with self._changed:
+            self._ranks = {print_program(p): i for i, p in enumerate(programs)}
+
+    def send(self, slot: Slot | None, run: Callable[[Slot], None], text: str = "") -> None:
+        """A job, of any slot where none is named, about a program or what comes before all programs."""
         with self._changed:
             jobs = self._anyones if slot is None else self._jobs.setdefault(slot, deque())
-            jobs.append(Job(run))
+            jobs.append(Job(run, text))
             self._changed.notify_all()
 
     @property
@@ -176,7 +184,7 @@ class Work:
     def take_ahead(self, slot: Slot) -> CandidateTask | None:
         """A candidate that the slot may have beside the one in hand; none where a job waits."""
         with self._changed:
-            found = None if self._jobs_for(slot) else self._next(slot)
+            found = None if isinstance(self._first(slot), Job) else self._next(slot)
             return found if isinstance(found, CandidateTask) else None
 
     def count_fault(self, task: CandidateTask) -> None:
@@ -223,38 +231,47 @@ class Work:
     def _next(self, slot: Slot) -> CandidateTask | Job | None:
         if self._alone and self._alone[0] is not slot:
             return None
-        if jobs := self._jobs_for(slot):
-            if (group := self._held.pop(slot, None)) is not None and group.tasks:
-                self.homes.pop(group.text, None)  # whoever is free first goes on with it
-            return jobs.popleft()
-        held = [g for other, g in self._held.items() if other is not slot]
-        while True:
-            ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
-            if not ready:
-                return None
-            group = min(ready, key=lambda g: self._order(g, slot))
-            task = next(t for t in group.tasks if t.is_built)
-            group.tasks.remove(task)
-            self._held[slot] = group
+        while (found := self._first(slot)) is not None:
+            if isinstance(found, Job):
+                if (group := self._held.pop(slot, None)) is not None and group.tasks:
+                    self.homes.pop(group.text, None)  # whoever is free first goes on with it
+                self._jobs_for(slot).remove(found)
+                return found
+            task = next(t for t in found.tasks if t.is_built)
+            found.tasks.remove(task)
+            self._held[slot] = found
             self.homes[task.text] = slot
             self._build_ahead()
             if task.answer.set_running_or_notify_cancel():
                 return task
+        return None
+
+    def _first(self, slot: Slot) -> Job | _Group | None:
+        held = [g for other, g in self._held.items() if other is not slot]
+        ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
+        group = min(ready, key=lambda g: self._order(g, slot), default=None)
+        job = min(self._jobs_for(slot), key=lambda j: self._rank(j.text) if j.text else -1, default=None)
+        if job is None or group is None:
+            return job or group
+        return job if not job.text or self._rank(job.text) <= self._rank(group.text) else group
+
+    def _rank(self, text: str) -> int:
+        return self._ranks.get(text, len(self._ranks))
 
     def _jobs_for(self, slot: Slot) -> deque[Job]:
-        """Those that it takes before a candidate."""
+        """Those that it takes before a candidate of the same rank."""
         mine, group = self._jobs.get(slot, deque()), self._held.get(slot)
         goes_on = group is not None and any(t.is_built for t in group.tasks)
         return mine if mine or goes_on else self._anyones
 
-    def _order(self, group: _Group, slot: Slot) -> tuple[int, int]:
-        """What the slot has in hand, what it had before, what is nobody's, what is another's."""
+    def _order(self, group: _Group, slot: Slot) -> tuple[int, int, int, int]:
+        """By rank; what the slot has in hand, what it had before, what is nobody's, what is another's."""
         home = self.homes.get(group.text)
         if group.faults >= FAULTS:
-            return 2, group.place + BEHIND * group.faults
+            return 1, self._rank(group.text), 2, group.place + BEHIND * group.faults
         if self._held.get(slot) is group:
-            return 0, group.place
-        return 1 if home is slot else 2 if home is None else 3, group.place
+            return 0, 0, 0, group.place
+        return 1, self._rank(group.text), 1 if home is slot else 2 if home is None else 3, group.place
 
     def _left(self) -> list[_Group]:
         for text, group in list(self._groups.items()):
