@@ -65,14 +65,15 @@ def collect(
     products: bool = False,
     splice: Splice | None = None,
     passes: PassTimer | None = None,
+    hear: Callable[[SeenGraph], None] | None = None,
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
     patches: Inductor's config for this compile. `gm` is left as it is. products: they may begin regions.
     splice: what the compile will put into the forward, so that the backward is seen as it will be. passes: where
-    those at the hook are noted.
+    those at the hook are noted. hear: called with each graph once it is seen, seconds before the next one.
     """
-    compiler = _InnerCompiler(previous, products, splice, passes)
+    compiler = _InnerCompiler(previous, products, splice, passes, hear)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     with functorch_config.patch(off), _without_full_collections():
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
@@ -100,9 +101,15 @@ class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
     def __init__(
-        self, previous: UserPass, products: bool, splice: Splice | None, passes: PassTimer | None
+        self,
+        previous: UserPass,
+        products: bool,
+        splice: Splice | None,
+        passes: PassTimer | None,
+        hear: Callable[[SeenGraph], None] | None,
     ) -> None:
         self.previous, self.products, self.splice, self.passes = previous, products, splice, passes
+        self.hear = hear
         self.seen: list[SeenGraph] = []
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -116,6 +123,8 @@ class _InnerCompiler:
             is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
             code = graph.python_code("self").src.strip()
             self.seen.append(SeenGraph(phase, found, code, is_last, has_convolutions(graph)))
+            if self.hear is not None:
+                self.hear(self.seen[-1])
             if graph is gm.graph and not needs_strides:
                 raise _Seen
             if phase == "forward" and self.splice is not None:

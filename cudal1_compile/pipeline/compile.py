@@ -180,9 +180,17 @@ class Pipeline:
                 self.products,
                 splice,
                 self.passes,
+                self._expect if plan is None else None,
             )
         self.collect_s = max(self.collect_s, time.monotonic() - begun_s)
         return found
+
+    def _expect(self, graph: SeenGraph) -> None:
+        """Of a training step: what is compiled ahead for the judge is begun before the backward is traced."""
+        if graph.phase == "forward":
+            found = self.planner.look_up_all(survey([graph], self.job.place.device)[0])
+            untuned = sorted((r.seen for r in found if r.outcome == "untuned"), key=lambda seen: -seen.value_us)
+            self.planner.preparation.expect([seen.program for seen in untuned])
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""

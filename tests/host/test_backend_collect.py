@@ -57,8 +57,7 @@ def test_sees_what_the_compile_sees(name: str) -> None:
     collected: list[str] = []
     compiled: list[str] = []
     kinds: list[str] = []
-    passes = PassLog()
-
+    passes, heard = PassLog(), list[SeenGraph]()
     collections: Counter[int] = Counter()  # by generation
 
     def see(graph: fx.Graph, found: Partition) -> None:
@@ -72,7 +71,8 @@ def test_sees_what_the_compile_sees(name: str) -> None:
         gc.set_threshold(10, 1, 1)
         gc.callbacks.append(count)
         try:
-            graphs = collect(gm, example_inputs, {}, None, passes=passes)
+            graphs = collect(gm, example_inputs, {}, None, passes=passes, hear=heard.append)
+            assert heard[-len(graphs) :] == graphs
             assert gc.get_threshold() == (10, 1, 1)
         finally:
             gc.callbacks.remove(count)
