@@ -16,12 +16,13 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 import torch
+import torch._functorch.config as functorch_config
 from torch import fx
 from torch._dynamo.utils import preserve_rng_state
 from torch._inductor import config as inductor_config
@@ -282,13 +283,29 @@ class Pipeline:
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
         with self.passes.run(f"compile, variant {choice}"), as_traced(self.job.example_inputs):
-            compiled: Any = compile_fx(
-                copy_graph(self.job.gm),
-                list(self.job.example_inputs),
-                inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
-                config_patches=patches,
+            compiled = self._compile(
+                plan, splice, patches, choice == "inductor" and is_timed(self.job.place.target)
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
+        return compiled
+
+    def _compile(
+        self, plan: GraphPlanned, splice: Splice, patches: Mapping[str, Any], with_backward: bool
+    ) -> CompiledGraph:
+        """with_backward: at once too, while kernels are written, and not when it is first called."""
+        try:
+            with functorch_config.patch(force_non_lazy_backward_lowering=with_backward):
+                compiled: Any = compile_fx(
+                    copy_graph(self.job.gm),
+                    list(self.job.example_inputs),
+                    inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
+                    config_patches=dict(patches),
+                )
+        except Exception:
+            if not with_backward:
+                raise
+            log.debug("compiled again without its backward, which may never be called", exc_info=True)
+            return self._compile(plan, splice, patches, with_backward=False)
         return cast(CompiledGraph, compiled)
 
     def _splice(

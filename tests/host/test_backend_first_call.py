@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from trials import choose_aten, new_process, time_variants
 
 from cudal1_compile.backend import cudal1
+from cudal1_compile.inductor import backward
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import process_state
@@ -98,6 +99,28 @@ def test_variants_are_compiled_at_later_calls(built: list[str], ran: list[str]) 
     assert ran[:2] == ["inductor"] * 2 and ran[-1] == "all_kernels"
     for out in outstanding:
         torch.testing.assert_close(gradient(out, x), wanted)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_steps_backward_is_compiled_beside_the_writing_of_kernels(
+    fails: bool, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that fails it is left until somebody calls it, as Inductor leaves it."""
+    phases: list[bool] = []  # backwards?
+    compile_part = backward.compile_fx_inner
+
+    def note(*given: Any, **settings: Any) -> Any:
+        phases.append(bool(settings.get("is_backward")))
+        if fails and phases == [False, True]:
+            raise RuntimeError("no such backward")
+        return compile_part(*given, **settings)
+
+    monkeypatch.setattr(backward, "compile_fx_inner", note)
+    fast, x = compiled(), torch.randn(2, 3, 9, 8, requires_grad=True)
+    out = fast(x)
+    assert built == ["inductor"] and phases == [False, True, *[False] * fails]
+    torch.testing.assert_close(gradient(out, x), gradient(pooled(x), x))
+    assert phases == [False, True, *[False, True] * fails]
 
 
 WARM = """
