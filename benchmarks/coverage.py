@@ -7,10 +7,11 @@
     python -m benchmarks.coverage --dry --out OUT --work WORK              on a CPU, tiny: proves the script
 
 Jobs are tasks of our own at large sizes (coverage_tasks.py) and models as packages define them
-(coverage_models.py). A job is a few fresh processes, one after the other, with nothing beside them on the GPU:
-plain Inductor's first call three times, each with empty caches; the backend with default options and an empty
-cache, then all that is measured of it (coverage_job.py); with --graphs reduce-overhead too. A process that takes
-longer than its limit is ended, and the row says so: `failed` counts it.
+(coverage_models.py). A job is a few fresh processes, one after the other, with nothing beside them on the GPU
+(while one measures, the next one imports, on one core, and waits): plain Inductor's first call three times, each
+with empty caches; the backend with default options and an empty cache, then all that is measured of it
+(coverage_job.py); with --graphs reduce-overhead too. A process that takes longer than its limit is ended, and the
+row says so: `failed` counts it.
 
 WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's
 end cut off leaves none. Several runs may share a machine: give each a --gpu, cores of its own (taskset) and a
@@ -20,9 +21,11 @@ WORK. A set that lacks jobs is written as NAME.partial.GPU.json.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -102,15 +105,23 @@ def measure_job(run: Run, job: Job) -> dict[str, Any]:
     """Its row. Raises OutOfTime."""
     folder = run.work / "jobs" / job.name
     shutil.rmtree(folder, ignore_errors=True)
+    runs = 1 if run.dry else INDUCTOR_RUNS
+    arms = [("inductor", f"inductor{i}") for i in range(runs)] + [("cudal1", "cudal1")]
+    arms += [("graphs", "cudal1")] if run.graphs else []
     failed: dict[str, str] = {}
-    inductor = [
-        run_arm(run, job, "inductor", folder, f"inductor{i}", failed)
-        for i in range(1 if run.dry else INDUCTOR_RUNS)
-    ]
-    found = run_arm(run, job, "cudal1", folder, "cudal1", failed)
-    graphs = run_arm(run, job, "graphs", folder, "cudal1", failed) if run.graphs else {}
+    found: list[dict[str, Any]] = []
+    coming: list[Child] = []
+    try:
+        for i, (arm, _) in enumerate(arms):
+            child = coming.pop() if coming else hold_arm(run, job, *arms[i])
+            child.go()
+            coming += [hold_arm(run, job, *following) for following in arms[i + 1 : i + 2]]
+            limit = CUDAL1_LIMIT_S if arm != "inductor" else INDUCTOR_LIMIT_S
+            found.append(said_by(child, arm, child.wait(run, limit), limit, failed))
+    finally:
+        stop_children([child.process for child in coming])
     shutil.rmtree(folder, ignore_errors=True)
-    return row_of(job, inductor, found, graphs, failed)
+    return row_of(job, found[:runs], found[runs], found[runs + 1] if run.graphs else {}, failed)
 
 
 def row_of(
@@ -139,14 +150,51 @@ def row_of(
     }
 
 
-def run_arm(run: Run, job: Job, arm: str, folder: Path, caches: str, failed: dict[str, str]) -> dict[str, Any]:
-    """What one process measured; why it did not end well goes to `failed`. Raises OutOfTime at the run's end."""
-    file = folder / caches / f"{arm}.json"
+@dataclass(frozen=True)
+class Child:
+    """A process that imports, waits for `go`, and then measures into its file."""
+
+    process: subprocess.Popen[bytes]
+    file: Path
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its exit code says how
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+
+    def wait(self, run: Run, limit: float) -> int | None:
+        """Its exit code; None where it was ended at its limit. Raises OutOfTime where the run's end came first."""
+        end = time.monotonic() + limit
+        try:
+            while (code := self.process.poll()) is None and time.monotonic() < min(end, run.deadline):
+                time.sleep(POLL_S)
+        finally:
+            stop_children([self.process])
+        if code is None and run.deadline < end:
+            raise OutOfTime
+        return code
+
+
+def hold_arm(run: Run, job: Job, arm: str, caches: str) -> Child:
+    file = run.work / "jobs" / job.name / caches / f"{arm}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    limit = CUDAL1_LIMIT_S if arm != "inductor" else INDUCTOR_LIMIT_S
     command = ["-m", "benchmarks.coverage_job", "--job", job.name, "--arm", arm, "--out", str(file)]
-    code = run_child(run, [*command, *(["--dry"] if run.dry else [])], file.parent, f"{job.name}.{arm}", limit)
-    found: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return hold(run, [*command, *(["--dry"] if run.dry else [])], file, f"{job.name}.{arm}")
+
+
+def hold(run: Run, command: Sequence[str], file: Path, log_name: str) -> Child:
+    """Its caches are beside the file."""
+    logs = run.work / "logs"
+    logs.mkdir(exist_ok=True)
+    with (logs / f"{log_name}.log").open("wb") as log:
+        place = Place(environment_of(run, file.parent))
+        return Child(start_child([sys.executable, *command], place, log), file)
+
+
+def said_by(child: Child, arm: str, code: int | None, limit: float, failed: dict[str, str]) -> dict[str, Any]:
+    """What one process measured; why it did not end well goes to `failed`."""
+    found: dict[str, Any] = json.loads(child.file.read_text()) if child.file.is_file() else {}
     stage = found.get("stage", "start")
     if code is None:
         failed[arm] = f"over {limit:.0f} s: {stage}"
@@ -155,23 +203,6 @@ def run_arm(run: Run, job: Job, arm: str, folder: Path, caches: str, failed: dic
     for what, why in found.get("failures", {}).items():
         failed[f"{arm}, {what}"] = why
     return found
-
-
-def run_child(run: Run, command: Sequence[str], caches: Path, log_name: str, limit: float) -> int | None:
-    """Its exit code; None where it was ended at its limit. Raises OutOfTime where the run's end came first."""
-    logs = run.work / "logs"
-    logs.mkdir(exist_ok=True)
-    with (logs / f"{log_name}.log").open("wb") as log:
-        child = start_child([sys.executable, *command], Place(environment_of(run, caches)), log)
-        end = time.monotonic() + limit
-        try:
-            while (code := child.poll()) is None and time.monotonic() < min(end, run.deadline):
-                time.sleep(POLL_S)
-        finally:
-            stop_children([child])
-    if code is None and run.deadline < end:
-        raise OutOfTime
-    return code
 
 
 def environment_of(run: Run, caches: Path) -> dict[str, str]:
@@ -203,7 +234,7 @@ def measure_rate(run: Run) -> None:
     caches = run.work / "jobs" / "rate"
     command = ["-m", "benchmarks.coverage_rate", "--out", str(file), *(["--dry"] if run.dry else [])]
     try:
-        code = run_child(run, command, caches, "rate", RATE_LIMIT_S)
+        code = hold(run, command, caches / "rate.json", "rate").wait(run, RATE_LIMIT_S)
     except OutOfTime:
         code = None
     shutil.rmtree(caches, ignore_errors=True)

@@ -6,9 +6,9 @@
                region -> errors of both
     graphs     the kernels of that in reduce-overhead, beside Inductor in it
 
-Imports of torch and of the model's package, the model's construction and the device's context are outside of the
-times; everything of this package and of Inductor is imported within. FILE holds what was measured so far at any
-time, so that a process that is ended leaves what it had.
+It imports torch and the model's package, and waits for a byte on stdin. That, the model's construction and the
+device's context are outside of the times; everything of this package and of Inductor is imported within. FILE
+holds what was measured so far at any time, so that a process that is ended leaves what it had.
 """
 
 from __future__ import annotations
@@ -81,10 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file of what was measured")
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args(argv)
-    report = Report(arguments.out)
+    report, job = Report(arguments.out), job_named(arguments.job)
+    job.make(torch.device("cpu"), True)  # imports what it needs
+    if not os.read(0, 1):  # the word to begin
+        return OUT_OF_TIME
     with ends_with_parent():
         try:
-            measure(job_named(arguments.job), arguments.arm, report, arguments.dry)
+            measure(job, arguments.arm, report, arguments.dry)
         except OutOfTime:
             return OUT_OF_TIME  # the file tells what was being done
         except Exception as error:  # noqa: BLE001  a row that says so

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -398,25 +400,68 @@ def run_of(work: Path, seconds: float) -> coverage.Run:
 
 
 def test_a_process_is_ended_at_its_limit_and_at_the_runs_end(tmp_path: Path) -> None:
-    waits = ["-c", "import sys; sys.stdin.read()"]
-    assert coverage.run_child(run_of(tmp_path, 60.0), waits, tmp_path, "x", 0.2) is None
-    assert coverage.run_child(run_of(tmp_path, 60.0), ["-c", "print(1); exit(3)"], tmp_path, "x", 60.0) == 3
+    def code_of(program: str, seconds: float, limit: float) -> int | None:
+        run = run_of(tmp_path, seconds)
+        return coverage.hold(run, ["-c", program], tmp_path / "x.json", "x").wait(run, limit)
+
+    waits = "import sys; sys.stdin.read()"
+    assert code_of(waits, 60.0, 0.2) is None
+    assert code_of("print(1); exit(3)", 60.0, 60.0) == 3
     assert (tmp_path / "logs" / "x.log").read_text() == "1\n"
     with pytest.raises(coverage.OutOfTime):
-        coverage.run_child(run_of(tmp_path, 0.2), waits, tmp_path, "x", 60.0)
+        code_of(waits, 0.2, 60.0)
+
+
+def hold_with(monkeypatch: pytest.MonkeyPatch, program: str) -> list[coverage.Child]:
+    """Processes that run it in place of a job's, their file and arm as arguments."""
+    held: list[coverage.Child] = []
+    hold = coverage.hold
+
+    def instead(run: coverage.Run, command: list[str], file: Path, log_name: str) -> coverage.Child:
+        held.append(hold(run, ["-c", program, str(file), command[command.index("--arm") + 1]], file, log_name))
+        return held[-1]
+
+    monkeypatch.setattr(coverage, "hold", instead)
+    return held
+
+
+SAYS = """
+import json, os, sys, time
+begun = time.monotonic()
+assert os.read(0, 1) == b"\\n"
+said = {"stage": "timed rounds", "first_call_s": 31.0, "failures": {"profile": "ProfileError: none"}}
+open(sys.argv[1], "w").write(json.dumps(said | {"begun": begun, "went": time.monotonic()}))
+time.sleep(0.3)
+sys.stdin.read() if sys.argv[2] == "cudal1" else None
+"""
 
 
 def test_what_an_ended_process_had_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_child(_: Any, command: list[str], *__: Any) -> int | None:
-        said = {"stage": "timed rounds", "first_call_s": 31.0, "failures": {"profile": "ProfileError: none"}}
-        Path(command[command.index("--out") + 1]).write_text(json.dumps(said))
-        return None if "cudal1" in command else 0
-
-    monkeypatch.setattr(coverage, "run_child", run_child)
+    hold_with(monkeypatch, SAYS)
+    monkeypatch.setattr(coverage, "CUDAL1_LIMIT_S", 1.0)
     found = coverage.measure_job(run_of(tmp_path, 60.0), job_named("softmax"))
     assert found["first_call_s"] == 31.0 and found["inductor_first_s"] == [31.0]
-    assert found["failed"]["cudal1"] == "over 240 s: timed rounds"
+    assert found["failed"]["cudal1"] == "over 1 s: timed rounds"
     assert found["failed"]["cudal1, profile"] == "ProfileError: none"
+
+
+def test_the_next_process_waits_while_one_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = hold_with(monkeypatch, SAYS.replace('"cudal1"', '"nobody"'))
+    said: list[dict[str, float]] = []
+    keep = coverage.said_by
+    monkeypatch.setattr(coverage, "said_by", lambda *given: said.append(keep(*given)) or said[-1])  # type: ignore[func-returns-value]
+    run = replace(run_of(tmp_path, 60.0), dry=False, graphs=True)
+    coverage.measure_job(run, job_named("softmax"))
+    assert len(held) == len(said) == coverage.INDUCTOR_RUNS + 2
+    for one, following in itertools.pairwise(said):
+        assert following["begun"] < one["went"] + 0.3 <= following["went"]
+
+
+def test_whoever_waits_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = hold_with(monkeypatch, "import os; os.read(0, 1) and os.read(0, 1)")
+    with pytest.raises(coverage.OutOfTime):
+        coverage.measure_job(run_of(tmp_path, 1.0), job_named("softmax"))
+    assert len(held) == 2 and all(child.process.poll() is not None for child in held)
 
 
 @pytest.mark.slow
