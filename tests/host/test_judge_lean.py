@@ -25,6 +25,7 @@ from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 from tests.audit_kinds import one_of_each_kind
 from tests.host_worker import HostClock
 
@@ -49,6 +50,43 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceSession]:
     found = DeviceSession(HOST, cast(Clock, _Roomy()), Limits(inductor=False))
     found.floor = found._lean._floor = cast(Floor, _Floor())
     yield found
+
+
+GPT2_LOSS = """region v1
+dims d0=4 d1=512 d2=50257 d3=768 d4=513 d5=512
+in0 f32[d0,d1,d3]
+in1 f32[d2,d3]
+in2 i64[d0,d5]
+t0 f32[d0,d1,d2] = dot(in0, in1) over d3
+t1 f32[d0,d1] = amax(t0) over d2
+t2 f32[d0,d1,d2] = sub(t0, t1)
+t3 f32[d0,d1,d2] = exp(t2)
+t4 f32[d0,d1] = sum(t3) over d2
+t5 f32[d0,d1] = log(t4)
+t6 i64[d4] = iota() along d4
+t7 bool[d4] = lt(t6, 512)
+t8 i64[d0,d4] = where(t7, in2[d5=d4], -100)
+t9 i64[d1] = iota() along d1
+t10 i64[d1] = add(t9, 1)
+t11 bool[d1] = lt(t10, 512)
+t12 i64[d0,d1] = where(t11, in2[d5=d1+1], -100)
+t13 bool[d0,d1] = ne(t12, -100)
+t14 i64[d0,d1] = cast(t13)
+t15 i64[] = sum(t14) over d0,d1
+t16 f32[] = cast(t15)
+t17 f32[d0,d1,d2] = sub(t2, t5)
+t18 i64[d0,d1] = where(t13, t12, 0)
+t19 f32[d0,d1] = neg(t17[d2=t18])
+t20 f32[d0,d1] = where(t13, t19, 0.0)
+t21 f32[] = sum(t20) over d0,d1
+t22 f32[] = div(t21, t16)
+out0 f32[d0,d1] = t1
+out1 f32[d0,d1] = t5
+out2 f32[d0,d1,d2] = t0
+out3 i64[d0,d4] = t8
+out4 f32[] = t16
+out5 f32[] = t22
+"""
 
 
 def _entrant(program: Program, code: str) -> Entrant:
@@ -180,3 +218,7 @@ def test_what_is_right_smaller_is_held_against_the_cases_of_its_size_once(sessio
     )
     for found in (whole, short):
         assert isinstance(found, Accepted | Deferred), found
+
+
+def test_a_large_vocabularys_loss_has_parts_that_are_small_enough() -> None:
+    assert lean.why_no_parts(parse_program(GPT2_LOSS)) is None

@@ -43,8 +43,10 @@ from cudal1_fx_passes.program.ir import Input, Program
 
 LEAN_ELEMENTS = 1 << 26  # of all inputs and outputs, beyond which nothing is copied
 LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a slice
-SLICE_BYTES = 1 << 29  # roughly: what an oracle takes is estimated
-ROUGH_SLICES = 4  # times as large, where no oracle runs
+SLICE_BYTES = (
+    3 << 28
+)  # roughly: what an oracle takes is estimated; GPT-2's loss with its last product needs 594 MiB
+ROUGH_SLICES = 2  # times as large, where no oracle runs
 SHOWN = 8  # slices that are looked at roughly, of SLICE_BYTES together where they can be so small
 KEPT_ELEMENTS = 1 << 24  # of outputs that no slice divides
 DRAWN_ELEMENTS = 1 << 23  # of one input
