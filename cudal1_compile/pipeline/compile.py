@@ -305,6 +305,7 @@ class Pipeline:
             if not with_backward:
                 raise
             log.debug("compiled again without its backward, which may never be called", exc_info=True)
+            forget_symbols()
             return self._compile(plan, splice, patches, with_backward=False)
         return cast(CompiledGraph, compiled)
 

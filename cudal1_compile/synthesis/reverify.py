@@ -81,9 +81,8 @@ def verify_entry(
         return Postponed(str(error))
     proposal = Proposal(region, made_by, "", Reply("", "", entry.code), entry.code)
     verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target)
-    return Verified(
-        replace(with_binary(verified, binary), attempt_id="")
-    )  # the import is no attempt of this machine's
+    # the import is no attempt of this machine's
+    return Verified(replace(with_binary(verified, binary), attempt_id=""))
 
 
 @contextmanager

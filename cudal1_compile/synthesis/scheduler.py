@@ -290,7 +290,7 @@ class EvaluationScheduler:
                 self._compare_both(region)
 
     def _fill(self) -> None:
-        """Baselines of regions without candidates, which may turn out to be at their floor, for idle workers."""
+        """Inductor's baselines for idle workers, of regions that need none: they may be at their floor, or aten's."""
         idle = max(0, self._judge.workers - len(self._open()))
         if self._is_last or any(r.asked() for r in self._regions):
             for region in islice((r for r in self._regions if not r.is_compared and r.baselines is None), idle):

@@ -268,8 +268,10 @@ class RegionTask:
     @property
     def _is_beaten(self) -> bool:
         """Whether a round's candidates are measured, and the best is behind by more than another round gains."""
-        is_measured = self._baseline_us is not None and not self.to_judge()
-        scored = [a for a in self.archive.scored() if a in self.archive.current] if is_measured else []
+        if self._baseline_us is None or self.to_judge():
+            return False
+        mine = {a.id for a in self.archive.current}
+        scored = [a for a in self.archive.scored() if a.id in mine]
         return len(scored) > 1 and max(map(upper_bound, scored)) < 1.0 - MORE / len(scored)
 
     # the examination
