@@ -17,6 +17,7 @@ kernel passes on the same machine.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -45,7 +46,7 @@ REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
 MIN_GROUP = 8
 BINARIES_S = 0.5  # that those of the last winners are waited for in the end
 AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
-BACKLOG = 8  # regions before the judge, over which nobody is asked for more: it decides one or two a second
+BACKLOG = 8  # more valuable regions before the judge, which decides one or two a second: over it nobody is asked
 MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -200,13 +201,17 @@ class _Run:
         """Who got candidates meanwhile, and whether others will without a verdict; the next ones are asked for."""
         ready = [*self.proposals.take(), *self._new_heirs()]
         is_due = self._is_beside and self.timer.proposals_left_s > 0
-        if is_due and not self.proposals.is_busy and scheduler.regions_open < BACKLOG:
+        if is_due and not self.proposals.is_busy and scheduler.open_before(self._first_unasked()) < BACKLOG:
             group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
             if self.late and not any(t.rounds_done == 0 for t in group):
                 ready, self.late = [*ready, *self.late], []
             elif group:
                 self.proposals.begin(group, self._share(group))
         return ready, self.proposals.is_busy
+
+    def _first_unasked(self) -> float:
+        """The place of the most valuable region that nobody was asked for; infinite where there is none."""
+        return min((self.places[t] for t in self.tasks if not t.rounds_done and t.wants_round), default=math.inf)
 
     def _ask(self, group: Sequence[RegionTask]) -> None:
         self.proposals.ask(group, self._share(group))

@@ -119,10 +119,9 @@ class EvaluationScheduler:
     def _region(self, task: RegionTask) -> _Region:
         return self._known.setdefault(task, _Region(task, self._places[task]))
 
-    @property
-    def regions_open(self) -> int:
-        """Of which the judge has been asked something that it has not answered."""
-        return sum(bool(r.open()) for r in self._regions)
+    def open_before(self, place: float) -> int:
+        """More valuable regions of which the judge has been asked something that it has not answered."""
+        return sum(bool(r.open()) and r.place < place for r in self._regions)
 
     def run(
         self,
@@ -290,7 +289,7 @@ class EvaluationScheduler:
                 self._compare_both(region)
 
     def _fill(self) -> None:
-        """Inductor's baselines for idle workers, of regions that need none: they may be at their floor, or aten's."""
+        """Inductor's baselines for idle workers, of regions that need none: at their floor perhaps, or aten's."""
         idle = max(0, self._judge.workers - len(self._open()))
         if self._is_last or any(r.asked() for r in self._regions):
             for region in islice((r for r in self._regions if not r.is_compared and r.baselines is None), idle):
