@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
 
 from cudal1_compile.errors import describe
 from cudal1_compile.inductor import hook
@@ -28,7 +27,7 @@ from cudal1_compile.pipeline.trace import say
 log = logging.getLogger(__name__)
 
 # the user's to mend, or Dynamo's way of starting anew
-NO_FAULTS = (InvalidOption, RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis)
+NO_FAULTS = (InvalidOption, *hook.DYNAMOS)
 
 
 def cudal1(

@@ -14,9 +14,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
 from torch._guards import TracingContext
 
 log = logging.getLogger(__name__)
+
+DYNAMOS = (RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis)  # ways of starting anew: no errors
 
 _TEXT = """region v1
 dims d0=64 d1=8

@@ -36,7 +36,7 @@ from cudal1_compile.inductor.backward import Backward
 from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
-from cudal1_compile.inductor.hook import forget_symbols
+from cudal1_compile.inductor.hook import DYNAMOS, forget_symbols
 from cudal1_compile.inductor.late import as_traced
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
@@ -301,8 +301,8 @@ class Pipeline:
                     inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
                     config_patches=dict(patches),
                 )
-        except Exception:
-            if not with_backward:
+        except Exception as error:
+            if not with_backward or isinstance(error, DYNAMOS):
                 raise
             log.debug("compiled again without its backward, which may never be called", exc_info=True)
             forget_symbols()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 import torch
 from test_backend_compile import child_environment
 from torch import Tensor
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch._inductor import config as inductor_config
 from torch.nn import functional as F
 from trials import choose_aten, new_process, time_variants
@@ -121,6 +123,25 @@ def test_a_steps_backward_is_compiled_beside_the_writing_of_kernels(
     assert built == ["inductor"] and phases == [False, True, *[False] * fails]
     torch.testing.assert_close(gradient(out, x), gradient(pooled(x), x))
     assert phases == [False, True, *[False, True] * fails]
+
+
+def test_dynamo_starts_a_step_anew_where_it_wants_to(
+    built: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is no error of the backward's."""
+    compile_whole, calls = pipeline.compile_fx, list[int]()
+
+    def start_anew(*given: Any, **settings: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise TensorifyScalarRestartAnalysis
+        return compile_whole(*given, **settings)
+
+    monkeypatch.setattr(pipeline, "compile_fx", start_anew)
+    fast, x = compiled(), torch.randn(2, 3, 9, 8, requires_grad=True)
+    with caplog.at_level(logging.DEBUG, logger="cudal1_compile"):
+        torch.testing.assert_close(fast(x), pooled(x))
+    assert len(calls) == 2 and "compiled again" not in caplog.text
 
 
 WARM = """
