@@ -55,8 +55,8 @@ def time_variants(monkeypatch: pytest.MonkeyPatch, costs_us: Mapping[str, float]
     clock = FakeClock()
     build = pipeline.Pipeline.build
 
-    def timed(self: Any, plan: GraphPlanned, choice: Any) -> Any:
-        run = build(self, plan, choice)
+    def timed(self: Any, plan: GraphPlanned, choice: Any, **told: Any) -> Any:
+        run = build(self, plan, choice, **told)
 
         def call(*args: Any) -> Any:
             ran.append(choice)

@@ -17,7 +17,9 @@ from torch import fx
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx_inner
 
+from cudal1_compile.inductor.collect import phase_of
 from cudal1_compile.inductor.graph_key import copy_graph
+from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.hook import forget_symbols
 from cudal1_compile.inductor.splice import HOOK, Splice
 
@@ -28,12 +30,18 @@ _CACHES = ("fx_graph_cache", "fx_graph_remote_cache")
 
 @dataclass(frozen=True)
 class Backward:
-    """Stands where compile_fx_inner stands. `gave_way` is told why a backward runs without kernels."""
+    """Stands where compile_fx_inner stands. `gave_way` is told why a backward runs without kernels.
+
+    begins: told of each graph before it is compiled.
+    """
 
     splice: Splice
     gave_way: Callable[[Exception], None]
+    begins: Callable[[GraphPhase, fx.Graph], None] | None = None
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
+        if self.begins is not None:
+            self.begins(phase_of(settings), gm.graph)
         if not (settings.get("is_backward") and self.splice.has_work):
             return compile_fx_inner(gm, example_inputs, **settings)
         spare = copy_graph(gm)  # a compile changes what it gets

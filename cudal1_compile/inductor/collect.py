@@ -53,6 +53,19 @@ class SeenGraph:
     has_convolutions: bool
 
 
+def phase_of(settings: Mapping[str, Any]) -> GraphPhase:
+    """Of a call of compile_fx_inner with these."""
+    return (
+        "inference" if settings.get("is_inference") else "backward" if settings.get("is_backward") else "forward"
+    )
+
+
+def seen_at_hook(phase: GraphPhase, graph: fx.Graph, found: Partition) -> SeenGraph:
+    is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
+    code = graph.python_code("self").src.strip()
+    return SeenGraph(phase, found, code, is_last, has_convolutions(graph))
+
+
 class _Seen(Exception):
     """Ends the passes once the hook has looked at the last graph; never leaves this module."""
 
@@ -65,15 +78,14 @@ def collect(
     products: bool = False,
     splice: Splice | None = None,
     passes: PassTimer | None = None,
-    hear: Callable[[SeenGraph], None] | None = None,
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
     patches: Inductor's config for this compile. `gm` is left as it is. products: they may begin regions.
     splice: what the compile will put into the forward, so that the backward is seen as it will be. passes: where
-    those at the hook are noted. hear: called with each graph once it is seen, seconds before the next one.
+    those at the hook are noted.
     """
-    compiler = _InnerCompiler(previous, products, splice, passes, hear)
+    compiler = _InnerCompiler(previous, products, splice, passes)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     with functorch_config.patch(off), _without_full_collections():
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
@@ -101,30 +113,18 @@ class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
     def __init__(
-        self,
-        previous: UserPass,
-        products: bool,
-        splice: Splice | None,
-        passes: PassTimer | None,
-        hear: Callable[[SeenGraph], None] | None,
+        self, previous: UserPass, products: bool, splice: Splice | None, passes: PassTimer | None
     ) -> None:
         self.previous, self.products, self.splice, self.passes = previous, products, splice, passes
-        self.hear = hear
         self.seen: list[SeenGraph] = []
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
-        is_inference = bool(settings.get("is_inference", False))
-        is_backward = bool(settings.get("is_backward", False))
-        phase: GraphPhase = "inference" if is_inference else "backward" if is_backward else "forward"
+        phase = phase_of(settings)
         is_moved = self.splice is not None or GraphLowering.decide_layout_opt(gm, is_inference=False)
         needs_strides = phase == "forward" and is_moved
 
         def see(graph: fx.Graph, found: Partition) -> None:
-            is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
-            code = graph.python_code("self").src.strip()
-            self.seen.append(SeenGraph(phase, found, code, is_last, has_convolutions(graph)))
-            if self.hear is not None:
-                self.hear(self.seen[-1])
+            self.seen.append(seen_at_hook(phase, graph, found))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
             if phase == "forward" and self.splice is not None:
@@ -138,7 +138,7 @@ class _InnerCompiler:
                 settings_kept = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
                 observe = Observe(self.previous, see, self.products, self.passes, f"{phase}: ")
                 with inductor_config.patch(settings_kept | {HOOK: observe}):
-                    inductor._recursive_post_grad_passes(gm, is_inference=is_inference)
+                    inductor._recursive_post_grad_passes(gm, is_inference=phase == "inference")
                     _report_strides(gm, example_inputs, settings.get("graph_id"))
         return _not_to_be_called
 

@@ -128,9 +128,10 @@ class Splice(CustomGraphPass):
         by_aten: Collection[str] = frozenset(),
         products: bool = False,
         passes: PassTimer | None = None,
+        see: Callable[[fx.Graph, Partition], None] | None = None,
     ) -> None:
-        """passes: where those of this hook are noted, if anywhere."""
-        self.previous, self.products = previous, products
+        """passes: where those of this hook are noted, if anywhere. see: Observe's, where nothing is replaced."""
+        self.previous, self.products, self.see = previous, products, see
         self.passes = passes or Untimed()
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
@@ -144,7 +145,12 @@ class Splice(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         passes = _Passes(graph, self.passes)
         passes.users(self.previous)
-        if not self.has_work or inductor_config.cpp_wrapper:
+        if inductor_config.cpp_wrapper:
+            return
+        if not self.has_work:
+            if self.see is not None:
+                with passes.as_cut(self.products):
+                    self.see(graph, passes.partition(self.products))
             return
         was_channels_last = is_channels_last(graph)
         with passes.as_cut(self.products):

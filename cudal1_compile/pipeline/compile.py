@@ -52,18 +52,20 @@ from cudal1_compile.pipeline.choice import (
     CudaClock,
     VariantTrial,
 )
+from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.pipeline.summary import report
-from cudal1_compile.pipeline.survey import survey, survey_anchors
+from cudal1_compile.pipeline.survey import Survey, survey
 from cudal1_compile.pipeline.trace import SOURCES, PassLog, dump
 from cudal1_compile.runtime.target import Target, free_memory
 
 log = logging.getLogger(__name__)
 
 COMPILES_S = 30.0  # of a graph's variants: what one more might win is not worth a longer wait
+COLLECT_SHARE = 0.5  # of the time of Inductor's own compile
 MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_s
 MORE_SHARE = 0.1  # and of Inductor's compile
 
@@ -104,8 +106,11 @@ class Pipeline:
     def decide(self) -> GraphPlanned:
         """The plan, with kernels written for what has none where the options say so."""
         with self.planner.preparation as preparation:
-            if self._may_ask_the_judge and self.stored() is None:
+            is_new = self.stored() is None
+            if self._may_ask_the_judge and is_new:
                 preparation.begin()
+            if is_new and self._writes_beside and (heard := self._decide_while_compiling()) is not None:
+                return heard
             plan = self.plan()
             if plan.is_open and self.job.options.on_miss == "synthesize":
                 plan = self._synthesize_beside(plan)
@@ -114,13 +119,32 @@ class Pipeline:
     def _synthesize_beside(self, plan: GraphPlanned) -> GraphPlanned:
         """Where Inductor's variant is wanted whatever is found, it is compiled meanwhile."""
         if plan.choice == "deciding" and is_timed(self.job.place.target):
-            return self.synthesize(plan, meanwhile=partial(self._compile_inductors, plan))
+            compile_variant = partial(self._compile_inductors, plan) if self.inductors is None else nothing
+            return self.synthesize(plan, meanwhile=compile_variant)
         left_s = self.begun_s + self.job.options.budget_s - time.monotonic()
         return self.synthesize(plan, max(0.0, left_s))
 
-    def _compile_inductors(self, plan: GraphPlanned) -> None:
+    def _decide_while_compiling(self) -> GraphPlanned | None:
+        """With the regions that Inductor's own compile shows; None where it did not show all of them."""
+        heard = Heard(self.job.place.device, self._planned)
+
+        def compile_variant() -> None:
+            try:
+                self._compile_inductors(GraphPlanned(()), heard)
+            finally:
+                heard.end()
+
+        with self.passes.run("synthesis"):
+            answers = self.planner.write_as_heard(heard, compile_variant)
+        if heard.plan is None or not heard.is_whole:
+            return None
+        plan = with_regions(heard.plan, [answers.get(r.fingerprint, r) for r in heard.plan.regions])
+        plan = replace(plan, collect_s=COLLECT_SHARE * self.inductors_s)
+        return self.settle(plan, self.begun_s + self.inductors_s + self.job.options.budget_s)
+
+    def _compile_inductors(self, plan: GraphPlanned, heard: Heard | None = None) -> None:
         begun_s = time.monotonic()
-        self.inductors = self.build(plan, "inductor")
+        self.inductors = self.build(plan, "inductor", heard=heard)
         self.inductors_s = time.monotonic() - begun_s
 
     def plan(self) -> GraphPlanned:
@@ -131,12 +155,20 @@ class Pipeline:
         return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)))
 
     @property
-    def _may_ask_the_judge(self) -> bool:
-        """Whether kernels may be written for this graph, and measured on a GPU."""
+    def _may_write(self) -> bool:
+        """Whether kernels may be written for this graph."""
         options = self.job.options
         has_time = min(options.budget_s, self.session.budget(options.process_budget_s).left_s) > 0
-        has_time = has_time and not self.session.is_interrupted
-        return options.on_miss == "synthesize" and has_time and self.job.place.target.kind == "cuda"
+        return options.on_miss == "synthesize" and has_time and not self.session.is_interrupted
+
+    @property
+    def _may_ask_the_judge(self) -> bool:
+        """Whether that may be measured on a GPU."""
+        return self._may_write and self.job.place.target.kind == "cuda"
+
+    @property
+    def _writes_beside(self) -> bool:
+        return self._may_write and is_timed(self.job.place.target)
 
     def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
         """The graphs and their plan, both as they are with the cache's kernels in place."""
@@ -181,25 +213,18 @@ class Pipeline:
                 self.products,
                 splice,
                 self.passes,
-                self._expect if plan is None else None,
             )
         self.collect_s = max(self.collect_s, time.monotonic() - begun_s)
         return found
 
-    def _expect(self, graph: SeenGraph) -> None:
-        """Of a training step: what is compiled ahead for the judge is begun before the backward is traced."""
-        if graph.phase == "forward":
-            found = self.planner.look_up_all(survey([graph], self.job.place.device)[0])
-            untuned = sorted((r.seen for r in found if r.outcome == "untuned"), key=lambda seen: -seen.value_us)
-            self.planner.preparation.expect([seen.program for seen in untuned])
-
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
-        seen, refused = survey(graphs, self.job.place.device)
-        is_channels_last = any(g.is_channels_last for g in graphs)
-        regions = self.planner.look_up_all(seen)
-        anchors = survey_anchors(graphs)
-        return GraphPlanned(regions, tuple(refused), is_channels_last, anchors, collect_s=self.collect_s)
+        return self._planned(survey(graphs, self.job.place.device))
+
+    def _planned(self, found: Survey) -> GraphPlanned:
+        regions = self.planner.look_up_all(found.regions)
+        refused = tuple(found.refused)
+        return GraphPlanned(regions, refused, found.is_channels_last, found.anchors, collect_s=self.collect_s)
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
         """The same graph and key, to be compiled again on a later call's inputs."""
@@ -269,11 +294,14 @@ class Pipeline:
         found, self.inductors = self.inductors, None
         return self.build(plan, choice) if found is None or choice != "inductor" else found
 
-    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> CompiledGraph:
-        """One variant; but for aten's through Inductor, with its own caches."""
+    def build(
+        self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False, heard: Heard | None = None
+    ) -> CompiledGraph:
+        """One variant; but for aten's through Inductor, with its own caches. heard: is told of its graphs."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
         splice = self._splice(plan, choice, self.previous, is_checked)
+        splice.see = heard.see if heard is not None else None
         layouts = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
         patches = {**layouts, **self.job.options.inductor, HOOK: splice}
         if choice == "no_layout_opt":
@@ -283,14 +311,18 @@ class Pipeline:
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
         with self.passes.run(f"compile, variant {choice}"), as_traced(self.job.example_inputs):
-            compiled = self._compile(
-                plan, splice, patches, choice == "inductor" and is_timed(self.job.place.target)
-            )
+            with_backward = choice == "inductor" and is_timed(self.job.place.target)
+            compiled = self._compile(plan, splice, patches, with_backward, heard)
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
         return compiled
 
     def _compile(
-        self, plan: GraphPlanned, splice: Splice, patches: Mapping[str, Any], with_backward: bool
+        self,
+        plan: GraphPlanned,
+        splice: Splice,
+        patches: Mapping[str, Any],
+        with_backward: bool,
+        heard: Heard | None,
     ) -> CompiledGraph:
         """with_backward: at once too, while kernels are written, and not when it is first called."""
         try:
@@ -298,7 +330,11 @@ class Pipeline:
                 compiled: Any = compile_fx(
                     copy_graph(self.job.gm),
                     list(self.job.example_inputs),
-                    inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
+                    inner_compile=Backward(
+                        splice,
+                        partial(self.without_inputs()._backward_gave_way, plan),
+                        heard.begin if heard is not None else None,
+                    ),
                     config_patches=dict(patches),
                 )
         except Exception as error:
@@ -306,7 +342,8 @@ class Pipeline:
                 raise
             log.debug("compiled again without its backward, which may never be called", exc_info=True)
             forget_symbols()
-            return self._compile(plan, splice, patches, with_backward=False)
+            splice.see = None  # what it saw is collected
+            return self._compile(plan, splice, patches, False, None)
         return cast(CompiledGraph, compiled)
 
     def _splice(

@@ -48,6 +48,7 @@ from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.verdict import Timing
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.beside import beside
+from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
@@ -62,6 +63,7 @@ log = logging.getLogger(__name__)
 
 NO_KERNEL = "no kernel yet"
 INTERRUPTED = "synthesis was interrupted"
+NO_TIME = "the time budget for synthesis ended"
 FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
 
 
@@ -180,7 +182,25 @@ class Planner:
         budget = self.session.budget(self.options.process_budget_s)
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
-            return self._all_untuned(regions, "the time budget for synthesis ended")
+            return self._all_untuned(regions, NO_TIME)
+        answers = self._beside(partial(self._synthesize, untuned, granted_s), meanwhile, lambda: untuned)
+        return tuple(answers.get(r.fingerprint, r) for r in regions)
+
+    def write_as_heard(self, heard: Heard, meanwhile: Callable[[], object]) -> dict[str, PlannedRegion]:
+        """Answers for the regions that `meanwhile`, called in this thread, tells of; else as `synthesize`."""
+        return self._beside(
+            partial(self._write_heard, heard),
+            meanwhile,
+            lambda: heard.plan.regions if heard.plan is not None else (),
+        )
+
+    def _beside(
+        self,
+        write: Callable[[Callable[[], bool]], dict[str, PlannedRegion]],
+        meanwhile: Callable[[], object],
+        regions: Callable[[], Sequence[PlannedRegion]],
+    ) -> dict[str, PlannedRegion]:
+        """What `write` answers, which is told when it is waited for; after an interrupt what is found of all."""
         is_done = threading.Event()
 
         def do() -> None:
@@ -189,11 +209,28 @@ class Planner:
             finally:
                 is_done.set()
 
-        answers = beside(partial(self._synthesize, untuned, granted_s, is_done.is_set), do)
-        if answers is None:
-            self.session.interrupt()
-            answers = self._found_all(untuned)
-        return tuple(answers.get(r.fingerprint, r) for r in regions)
+        answers = beside(partial(write, is_done.is_set), do)
+        if answers is not None:
+            return answers
+        self.session.interrupt()
+        return self._found_all([r for r in regions() if r.outcome == "untuned"])
+
+    def _write_heard(self, heard: Heard, is_done: Callable[[], bool]) -> dict[str, PlannedRegion]:
+        answers: dict[str, PlannedRegion] = {}
+        left_s = self.options.budget_s
+        while (plan := heard.next()) is not None:
+            now = [answers.get(r.fingerprint, r) for r in plan.regions]
+            untuned = sorted((r for r in now if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
+            is_forward = all(r.seen.phase == "forward" for r in now)
+            budget = self.session.budget(self.options.process_budget_s)
+            granted_s = budget.take(left_s * (FORWARD_SHARE if is_forward else 1.0) if untuned else 0.0)
+            if granted_s <= 0:
+                answers |= {r.fingerprint: replace(r, reason=NO_TIME) for r in untuned}
+                continue
+            spent_s = self.spent_s
+            answers |= self._synthesize(untuned, granted_s, lambda: is_done() or heard.has_next)
+            left_s = max(0.0, left_s - (self.spent_s - spent_s))
+        return answers
 
     def _synthesize(
         self, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]

@@ -4,7 +4,6 @@
                                                 generator leaves the device
         preparation.begin()                     in threads: a judge, whose workers take the device, and a
                                                 generator, whose process takes it too
-        preparation.expect(programs)            what a judge that is there already begins with
         preparation.judge(), .generator()       waits for it, or makes one
 
 On a GPU both have forks of one fork server, the judge's: while that still imports, the judge's end is its end too.
@@ -16,7 +15,7 @@ transformers at once can get an ImportError, the user's too.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -33,7 +32,6 @@ from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.judge.sandbox.fork_server import ForkServer
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
-from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.precision import products_may_use_tf32
 
 T = TypeVar("T")
@@ -68,12 +66,6 @@ class Preparation:
         self._judge.begin()
         if is_light(self._wanted):
             self._generator.begin()
-
-    def expect(self, programs: Sequence[Program]) -> None:
-        """Tells a judge that is there already, or nobody: these come first of those whose kernels are missing."""
-        if (judge := self._judge.peek()) is not None:
-            with suppress(RuntimeError):  # it was closed meanwhile
-                judge.expect(programs)
 
     def judge(self) -> Judge:
         """Raises BuildError or OSError where candidates cannot be built here."""
@@ -132,10 +124,6 @@ class _Part(Generic[T]):
     def begin(self) -> None:
         self._coming = _Made(self)
 
-    def peek(self) -> T | None:
-        """What is there, without waiting."""
-        return self._found if self._coming is None else self._coming.peek()
-
     def get(self) -> T:
         if self._found is None:
             self._found = self.make() if self._coming is None else self._coming.get()
@@ -177,9 +165,6 @@ class _Made(Generic[T]):
             self._error = error
         finally:
             self._is_there.set()
-
-    def peek(self) -> T | None:
-        return self._found
 
     def get(self) -> T:
         """Waits for it, and raises what its making raised."""

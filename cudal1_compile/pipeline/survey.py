@@ -1,12 +1,12 @@
 """What the collecting pass saw, summed up: each distinct region once, and every refused node with its reason.
 
-[SeenGraph, ...] -> SeenRegion per fingerprint (uses, neighbours, value), RefusedNode per node outside
+[SeenGraph, ...] -> Survey: SeenRegion per fingerprint (uses, neighbours, value), RefusedNode per node outside
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import fx
@@ -26,34 +26,56 @@ BYTES_PER_US = 2e6
 SPLIT_PER_US = 7e7  # float32 multiplications that win 1 us: kernels do 38e6 in it, the library 25e6
 
 
-def survey(graphs: Sequence[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
-    """Regions in order of first use. Regions on other devices than `device` count as refused."""
-    seen: dict[str, SeenRegion] = {}
-    refused: list[RefusedNode] = []
-    has_convolutions = any(g.has_convolutions for g in graphs)
-    for graph in graphs:
+class Survey:
+    """Of graphs in the order in which they are seen, each looked at when it is added and not kept."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Regions on other devices count as refused."""
+        self.refused: list[RefusedNode] = []
+        self.phases: set[GraphPhase] = set()
+        self.is_channels_last = False  # one of them
+        self._device = device
+        self._seen: dict[str, SeenRegion] = {}
+        self._has_convolutions = False
+        self._anchors: dict[AnchorSeen, None] = {}
+        self._free: set[str] = set()
+
+    def add(self, graph: SeenGraph) -> None:
+        self.phases.add(graph.phase)
+        self.is_channels_last |= graph.is_channels_last
+        self._has_convolutions |= graph.has_convolutions
         cuts = [r for anchor in graph.partition.anchors for cut in anchor.cuts for r in cut]
         for region in {r.nodes: r for r in (*graph.partition.regions, *cuts)}.values():
             found = region.outputs[0].meta["val"].device
-            if found != device:
-                refused += [_refused(n, f"on {found}; kernels are made for {device}") for n in region.nodes]
+            if found != self._device:
+                why = f"on {found}; kernels are made for {self._device}"
+                self.refused += [_refused(n, why) for n in region.nodes]
                 continue
-            seen[region.fingerprint] = _add(seen.get(region.fingerprint), region, graph.phase, has_convolutions)
+            known = self._seen.get(region.fingerprint)
+            self._seen[region.fingerprint] = _add(known, region, graph.phase, self._has_convolutions)
         nodes = {n.name: n for n in graph.partition.graph.nodes}
-        refused += [_refused(nodes[name], why) for name, why in graph.partition.refused.items() if name in nodes]
-    return list(seen.values()), refused
+        known_nodes = ((nodes[n], why) for n, why in graph.partition.refused.items() if n in nodes)
+        self.refused += [_refused(node, why) for node, why in known_nodes]
+        self._free |= {r.fingerprint for r in free_regions(graph.partition)}
+        self._anchors |= dict.fromkeys(AnchorSeen(anchor.fingerprints) for anchor in graph.partition.anchors)
+
+    @property
+    def regions(self) -> list[SeenRegion]:
+        """In order of first use."""
+        return list(self._seen.values())
+
+    @property
+    def anchors(self) -> tuple[AnchorSeen, ...]:
+        """Each distinct anchor once; one without a choice for a region that elsewhere is cut in one way only."""
+        bound = {f for anchor in self._anchors for cut in anchor.cuts for f in cut}
+        return (*self._anchors, *(AnchorSeen(((f,),)) for f in sorted(self._free & bound)))
 
 
-def survey_anchors(graphs: Iterable[SeenGraph]) -> tuple[AnchorSeen, ...]:
-    """Each distinct anchor once; one without a choice for a region that elsewhere is cut in one way only."""
-    found: dict[AnchorSeen, None] = {}
-    free: set[str] = set()
+def survey(graphs: Iterable[SeenGraph], device: torch.device) -> Survey:
+    found = Survey(device)
     for graph in graphs:
-        free |= {r.fingerprint for r in free_regions(graph.partition)}
-        for anchor in graph.partition.anchors:
-            found[AnchorSeen(anchor.fingerprints)] = None
-    bound = {f for anchor in found for cut in anchor.cuts for f in cut}
-    return (*found, *(AnchorSeen(((f,),)) for f in sorted(free & bound)))
+        found.add(graph)
+    return found
 
 
 def fuses_with_neighbours(region: Region) -> bool:

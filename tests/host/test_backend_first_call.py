@@ -17,16 +17,17 @@ from torch import Tensor
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch._inductor import config as inductor_config
 from torch.nn import functional as F
-from trials import choose_aten, new_process, time_variants
+from trials import Junk, choose_aten, new_process, time_variants
 
 from cudal1_compile.backend import cudal1
 from cudal1_compile.inductor import backward
-from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.first_calls import FirstCalls
+from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.pipeline.process_state import last_plans
 
@@ -65,9 +66,9 @@ def built(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     build = Pipeline.build
 
-    def remember(self: Pipeline, plan: GraphPlanned, choice: Any) -> Any:
+    def remember(self: Pipeline, plan: GraphPlanned, choice: Any, **told: Any) -> Any:
         found.append(choice)
-        return build(self, plan, choice)
+        return build(self, plan, choice, **told)
 
     monkeypatch.setattr(Pipeline, "build", remember)
     return found
@@ -231,17 +232,23 @@ def test_inductors_variant_is_compiled_while_kernels_are_written(
 ) -> None:
     """So synthesis has all of its budget, whatever tracing took."""
     granted: list[float] = []
+    synthesize = Planner._synthesize
 
-    def synthesize(self: Any, regions: Any, limit_s: float, meanwhile: Callable[[], object]) -> Any:
-        granted.append(limit_s)
+    def write(self: Any, heard: Heard, meanwhile: Callable[[], object]) -> Any:
         assert not built
         meanwhile()
         assert built == ["inductor"]
-        return regions
+        return self._write_heard(heard, lambda: True)
 
-    monkeypatch.setattr(Planner, "synthesize", synthesize)
-    monkeypatch.setattr(GraphPlanned, "is_open", True)
-    fast, x = compiled(on_miss="synthesize", budget_s=20.0), torch.randn(2, 3, 9, 8)
+    def note(self: Any, untuned: Any, granted_s: float, is_waited_for: Callable[[], bool]) -> Any:
+        granted.append(granted_s)
+        return synthesize(self, untuned, granted_s, is_waited_for)
+
+    monkeypatch.setattr(Planner, "write_as_heard", write)
+    monkeypatch.setattr(Planner, "_synthesize", note)
+    monkeypatch.setattr(Planner, "look_up", lambda self, seen: PlannedRegion(seen, "untuned", ""))
+    given = {"on_miss": "synthesize", "budget_s": 20.0, "generator": Junk()}
+    fast, x = compiled(**given), torch.randn(2, 3, 9, 8)
     torch.testing.assert_close(fast(x), pooled(x))
     assert granted == [20.0] and built == ["inductor"]
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -34,13 +33,7 @@ class Judge:
     def __init__(self, made: list[Judge], wait: Callable[[], Any]) -> None:
         wait()
         self.thread, self.awake, self.closed = threading.current_thread(), 0, 0
-        self.expected: list[Any] = []
         made.append(self)
-
-    def expect(self, programs: Any) -> None:
-        if self.closed:
-            raise RuntimeError("it is closed")
-        self.expected.append(programs)
 
     def wake(self) -> None:
         self.awake += 1
@@ -85,26 +78,6 @@ def test_one_judge_for_all_that_is_asked(made: list[Judge]) -> None:
         assert preparing.judge() is judge and judge.closed == 0
     assert [judge] == made and (judge.awake, judge.closed) == (1, 1)
     assert judge.thread is not threading.main_thread()
-
-
-def test_a_judge_that_is_there_hears_what_comes_and_nobody_waits_for_one(
-    made: list[Judge], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = threading.Event()
-    monkeypatch.setattr(preparation, "Judge", lambda target: Judge(made, go_on.wait))
-    with prepared() as preparing:
-        preparing.expect([])  # nobody has begun
-        preparing.begin()
-        preparing.expect([])  # it is not there yet
-        go_on.set()
-        preparing._judge._coming.get()  # type: ignore[union-attr]
-        first, later = Mock(), Mock()
-        preparing.expect([first])
-        preparing.judge()
-        preparing.expect([first, later])
-        made[0].close()
-        preparing.expect([])
-    assert made[0].expected == [[first], [first, later]]
 
 
 def test_without_a_beginning_it_is_made_when_it_is_asked_for(made: list[Judge]) -> None:
