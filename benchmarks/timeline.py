@@ -70,6 +70,7 @@ def stamped(stamps: Stamps) -> Iterator[None]:
     from cudal1_compile.judge.bench.worker_pool import Slot, WorkerPool
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.pipeline.compile import Pipeline
+    from cudal1_compile.pipeline.heard import Heard
     from cudal1_compile.pipeline.progress import LineProgress
     from cudal1_compile.synthesis.proposals import Proposals
 
@@ -88,6 +89,7 @@ def stamped(stamps: Stamps) -> Iterator[None]:
         (DeviceBench, "_build", "build", lambda _, found: {"result": type(found).__name__}),
         (Proposals, "_make", "propose", lambda given, _: {"prompts": len(given[1].asked), "n": given[1].n}),
         (Judge, "close", "judge closes", spent),
+        (Heard, "see", "heard", lambda given, _: {}),
         *((Pipeline, name, name, lambda given, _: {}) for name in ("collect", "_compile_inductors", "finish")),
     ]
     with ExitStack() as stack:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 import torch
 from torch import fx
 
+from cudal1_compile.generate.daemons import STEP_S
 from cudal1_compile.inductor.collect import seen_at_hook
 from cudal1_compile.inductor.graph_plan import GraphPhase, GraphPlanned
 from cudal1_compile.pipeline.survey import Survey
@@ -55,7 +57,9 @@ class Heard:
         self._plans.put(None)
 
     def next(self) -> GraphPlanned | None:
-        return self._plans.get()
+        while True:  # an interrupt comes between two steps
+            with suppress(Empty):
+                return self._plans.get(timeout=STEP_S)
 
     @property
     def has_next(self) -> bool:
