@@ -222,10 +222,11 @@ class Planner:
             now = [answers.get(r.fingerprint, r) for r in plan.regions]
             untuned = sorted((r for r in now if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
             is_forward = all(r.seen.phase == "forward" for r in now)
-            budget = self.session.budget(self.options.process_budget_s)
-            granted_s = budget.take(left_s * (FORWARD_SHARE if is_forward else 1.0) if untuned else 0.0)
-            if granted_s <= 0:
-                answers |= {r.fingerprint: replace(r, reason=NO_TIME) for r in untuned}
+            budget, is_over = self.session.budget(self.options.process_budget_s), self.session.is_interrupted
+            wanted_s = left_s * (FORWARD_SHARE if is_forward else 1.0) if untuned and not is_over else 0.0
+            if (granted_s := budget.take(wanted_s)) <= 0:
+                why = INTERRUPTED if is_over else NO_TIME
+                answers |= {r.fingerprint: r for r in self._all_untuned(untuned, why)}
                 continue
             spent_s = self.spent_s
             answers |= self._synthesize(untuned, granted_s, lambda: is_done() or heard.has_next)

@@ -18,7 +18,7 @@ from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.heard import Heard
-from cudal1_compile.pipeline.planner import Planner
+from cudal1_compile.pipeline.planner import INTERRUPTED, Planner
 from cudal1_compile.pipeline.process_state import last_plans
 
 pytestmark = pytest.mark.host
@@ -110,6 +110,24 @@ def test_the_forwards_kernels_are_written_while_its_backward_is_compiled(monkeyp
     assert asked[-1][0] == {"forward", "backward"} and len(asked) == 2
     (plan,) = last_plans()
     assert {r.seen.phase for r in plan.plan.regions} >= {"forward", "backward"}
+
+
+def test_an_interrupt_ends_the_writing_for_the_backward_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+
+    def synthesize(
+        self: Planner, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]
+    ) -> dict[str, PlannedRegion]:
+        asked.append({r.seen.phase for r in untuned})
+        self.session.interrupt()
+        return {}
+
+    monkeypatch.setattr(Planner, "_synthesize", synthesize)
+    x, model = torch.randn(16, 32), Mlp()
+    torch.testing.assert_close(compiled(model)(x), model(x))
+    assert asked == [{"forward"}]
+    (plan,) = last_plans()
+    assert {r.reason for r in plan.plan.regions} == {INTERRUPTED}
 
 
 def test_what_inductor_finds_in_its_cache_is_collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
