@@ -87,7 +87,7 @@ def collect(
     """
     compiler = _InnerCompiler(previous, products, splice, passes)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
-    with functorch_config.patch(off), _without_full_collections():
+    with functorch_config.patch(off), without_full_collections():
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
         inductor.compile_fx(
             copy_graph(gm), list(example_inputs), inner_compile=inner, config_patches=dict(patches) or None
@@ -96,7 +96,7 @@ def collect(
 
 
 @contextmanager
-def _without_full_collections() -> Iterator[None]:
+def without_full_collections() -> Iterator[None]:
     """Python's collector walks over every object of the process, again and again while graphs are made.
 
     Of a BERT's step it takes a sixth of the time; what is made here is fake, and holds no memory of a device.

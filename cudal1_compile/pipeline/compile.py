@@ -33,7 +33,7 @@ from cudal1_cache.rows import PlanChoice
 from cudal1_compile.errors import describe
 from cudal1_compile.inductor.aten import has_cuda_graphs, is_packaged, run_by_aten, why_not
 from cudal1_compile.inductor.backward import Backward
-from cudal1_compile.inductor.collect import SeenGraph, collect
+from cudal1_compile.inductor.collect import SeenGraph, collect, without_full_collections
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import DYNAMOS, forget_symbols
@@ -58,7 +58,7 @@ from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.pipeline.summary import report
-from cudal1_compile.pipeline.survey import Survey, survey
+from cudal1_compile.pipeline.survey import survey, unanswered
 from cudal1_compile.pipeline.trace import SOURCES, PassLog, dump
 from cudal1_compile.runtime.target import Target, free_memory
 
@@ -126,7 +126,7 @@ class Pipeline:
 
     def _decide_while_compiling(self) -> GraphPlanned | None:
         """With the regions that Inductor's own compile shows; None where it did not show all of them."""
-        heard = Heard(self.job.place.device, self._planned)
+        heard = Heard(self.job.place.device)
 
         def compile_variant() -> None:
             try:
@@ -138,13 +138,14 @@ class Pipeline:
             answers = self.planner.write_as_heard(heard, compile_variant)
         if heard.plan is None or not heard.is_whole:
             return None
-        plan = with_regions(heard.plan, [answers.get(r.fingerprint, r) for r in heard.plan.regions])
-        plan = replace(plan, collect_s=COLLECT_SHARE * self.inductors_s)
+        found = [replace(answers.get(r.fingerprint, r), seen=r.seen) for r in heard.plan.regions]
+        plan = replace(with_regions(heard.plan, found), collect_s=COLLECT_SHARE * self.inductors_s)
         return self.settle(plan, self.begun_s + self.inductors_s + self.job.options.budget_s)
 
     def _compile_inductors(self, plan: GraphPlanned, heard: Heard | None = None) -> None:
         begun_s = time.monotonic()
-        self.inductors = self.build(plan, "inductor", heard=heard)
+        with without_full_collections():
+            self.inductors = self.build(plan, "inductor", heard=heard)
         self.inductors_s = time.monotonic() - begun_s
 
     def plan(self) -> GraphPlanned:
@@ -219,12 +220,9 @@ class Pipeline:
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
-        return self._planned(survey(graphs, self.job.place.device))
-
-    def _planned(self, found: Survey) -> GraphPlanned:
-        regions = self.planner.look_up_all(found.regions)
-        refused = tuple(found.refused)
-        return GraphPlanned(regions, refused, found.is_channels_last, found.anchors, collect_s=self.collect_s)
+        found = survey(graphs, self.job.place.device)
+        plan = with_regions(unanswered(found), self.planner.look_up_all(found.regions))
+        return replace(plan, collect_s=self.collect_s)
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
         """The same graph and key, to be compiled again on a later call's inputs."""

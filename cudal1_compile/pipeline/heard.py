@@ -1,8 +1,8 @@
 """What the compile of Inductor's variant tells of its graphs as it goes on, for whoever writes kernels meanwhile.
 
     the user's thread: begin(phase, graph), see(graph, partition) at the hook, end()
-    the writer's:      next() -> the plan of what is whole by then: the inference's graphs, or the forward's, then
-                       the backward's too | None: nothing more comes
+    the writer's:      next() -> the plan of what is whole by then, of which nothing has been looked up: the
+                       inference's graphs, or the forward's, then the backward's too | None: nothing more comes
 
 It sees what the collecting pass sees (inductor/collect.py), without tracing once more. A part that Inductor finds
 in its cache does not come to the hook: `is_whole` tells whether all did.
@@ -11,7 +11,6 @@ in its cache does not come to the hook: `is_whole` tells whether all did.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -21,16 +20,16 @@ from torch import fx
 from cudal1_compile.generate.daemons import STEP_S
 from cudal1_compile.inductor.collect import seen_at_hook
 from cudal1_compile.inductor.graph_plan import GraphPhase, GraphPlanned
-from cudal1_compile.pipeline.survey import Survey
+from cudal1_compile.pipeline.survey import Survey, unanswered
 from cudal1_fx_passes.fusion.partition import Partition
 
 log = logging.getLogger(__name__)
 
 
 class Heard:
-    def __init__(self, device: torch.device, plan_for: Callable[[Survey], GraphPlanned]) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.plan: GraphPlanned | None = None  # the last one
-        self._survey, self._plan_for = Survey(device), plan_for
+        self._survey = Survey(device)
         self._begun: set[GraphPhase] = set()
         self._phase: GraphPhase = "inference"
         self._main: fx.Graph | None = None
@@ -46,7 +45,7 @@ class Heard:
         try:
             self._survey.add(seen_at_hook(self._phase, graph, found))
             if graph is self._main:
-                self.plan = self._plan_for(self._survey)
+                self.plan = unanswered(self._survey)
                 self._plans.put(self.plan)
         except Exception as error:  # noqa: BLE001  it is collected afterwards
             self._is_broken = True

@@ -219,7 +219,9 @@ class Planner:
         answers: dict[str, PlannedRegion] = {}
         left_s = self.options.budget_s
         while (plan := heard.next()) is not None:
-            now = [answers.get(r.fingerprint, r) for r in plan.regions]
+            # in this thread: loading a kernel takes up to a second, of which the compile would wait for all
+            now = [answers.get(r.fingerprint) or self.look_up(r.seen) for r in plan.regions]
+            answers |= {r.fingerprint: r for r in now}
             untuned = sorted((r for r in now if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
             is_forward = all(r.seen.phase == "forward" for r in now)
             budget, is_over = self.session.budget(self.options.process_budget_s), self.session.is_interrupted

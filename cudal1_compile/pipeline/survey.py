@@ -12,7 +12,14 @@ import torch
 from torch import fx
 
 from cudal1_compile.inductor.collect import SeenGraph
-from cudal1_compile.inductor.graph_plan import AnchorSeen, GraphPhase, RefusedNode, SeenRegion
+from cudal1_compile.inductor.graph_plan import (
+    AnchorSeen,
+    GraphPhase,
+    GraphPlanned,
+    PlannedRegion,
+    RefusedNode,
+    SeenRegion,
+)
 from cudal1_compile.inductor.library import library_operator
 from cudal1_fx_passes.fusion.anchors import free_regions
 from cudal1_fx_passes.fusion.partition import Region
@@ -76,6 +83,12 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> Survey:
     for graph in graphs:
         found.add(graph)
     return found
+
+
+def unanswered(found: Survey) -> GraphPlanned:
+    """The cache is yet to be asked."""
+    regions = tuple(PlannedRegion(seen, "untuned", "") for seen in found.regions)
+    return GraphPlanned(regions, tuple(found.refused), found.is_channels_last, found.anchors)
 
 
 def fuses_with_neighbours(region: Region) -> bool:

@@ -47,7 +47,7 @@ MIN_GROUP = 8
 BINARIES_S = 0.5  # that those of the last winners are waited for in the end
 AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
 BACKLOG = 8  # more valuable regions before the judge, which decides one or two a second: over it nobody is asked
-MANY = 24  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
+MANY = 16  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
 def synthesize(

@@ -35,10 +35,10 @@ from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 
 log = logging.getLogger(__name__)
 
-HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
+HELD_UP_S = 2.0  # without an answer; usual builds take 0.1 to 2 s, an examination in vain 1 to 2 of a worker
 LOOK_S = 0.5  # between two looks at what is held up
 SOON_S = 0.05  # between two looks at what may have come
-STALLED_S = HELD_UP_S + 2 * LOOK_S  # the fastest of what is held up comes first
+STALLED_S = 6.0  # the fastest of what is held up comes first
 EXAM_S, LATE_SHARE = 2.0, 0.1  # that must be left for an examination, of a short time a share; usual ones take 1 s
 LEAN_EXAM_S = 6.0  # of a region too large for copies
 END_S = 0.8  # that what the judge has in hand may take beyond the time
@@ -301,7 +301,7 @@ class EvaluationScheduler:
         task = region.task
         if region.baselines is not None or not task.is_compared:
             return
-        if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
+        if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 4)):
             return
         exam_s = LEAN_EXAM_S if is_lean(task.program) else EXAM_S
         is_late = left_s < min(exam_s, LATE_SHARE * self._timer.budget.seconds * exam_s / EXAM_S)
