@@ -54,7 +54,7 @@ from cudal1_compile.pipeline.choice import (
 )
 from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.place import TargetDevice
-from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
+from cudal1_compile.pipeline.planner import ALONE_SHARE, FORWARD_SHARE, Planner
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.pipeline.summary import report
@@ -140,7 +140,8 @@ class Pipeline:
             return None
         found = [replace(answers.get(r.fingerprint, r), seen=r.seen) for r in heard.plan.regions]
         plan = replace(with_regions(heard.plan, found), collect_s=COLLECT_SHARE * self.inductors_s)
-        return self.settle(plan, self.begun_s + self.inductors_s + self.job.options.budget_s)
+        ends_s = self.begun_s + ALONE_SHARE * self.inductors_s + self.job.options.budget_s + MORE_S
+        return self.settle(plan, ends_s)
 
     def _compile_inductors(self, plan: GraphPlanned, heard: Heard | None = None) -> None:
         begun_s = time.monotonic()

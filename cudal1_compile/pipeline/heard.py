@@ -34,6 +34,7 @@ class Heard:
         self._phase: GraphPhase = "inference"
         self._main: fx.Graph | None = None
         self._plans: SimpleQueue[GraphPlanned | None] = SimpleQueue()
+        self._told = self._taken = 0  # plans
         self._is_broken = False
 
     def begin(self, phase: GraphPhase, graph: fx.Graph) -> None:
@@ -46,6 +47,7 @@ class Heard:
             self._survey.add(seen_at_hook(self._phase, graph, found))
             if graph is self._main:
                 self.plan = unanswered(self._survey)
+                self._told += 1
                 self._plans.put(self.plan)
         except Exception as error:  # noqa: BLE001  it is collected afterwards
             self._is_broken = True
@@ -58,11 +60,14 @@ class Heard:
     def next(self) -> GraphPlanned | None:
         while True:  # an interrupt comes between two steps
             with suppress(Empty):
-                return self._plans.get(timeout=STEP_S)
+                plan = self._plans.get(timeout=STEP_S)
+                self._taken += plan is not None
+                return plan
 
     @property
     def has_next(self) -> bool:
-        return not self._plans.empty()
+        """Whether a plan waits."""
+        return self._told > self._taken
 
     @property
     def is_whole(self) -> bool:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import get_args
 
@@ -54,6 +53,7 @@ from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.progress import LineProgress
 from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
+from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.progress import Preparing
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
@@ -65,6 +65,21 @@ NO_KERNEL = "no kernel yet"
 INTERRUPTED = "synthesis was interrupted"
 NO_TIME = "the time budget for synthesis ended"
 FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
+ALONE_SHARE = (
+    0.6  # of the time of Inductor's compile beside synthesis is what it takes alone: 0.54 to 0.61 measured
+)
+
+
+@dataclass
+class _Beside:
+    """What goes on in the user's thread while kernels are written."""
+
+    began_s: float = field(default_factory=time.monotonic)
+    took_s: float | None = None  # None: it still goes on
+
+    def then(self, ends_s: Callable[[float], float]) -> float | None:
+        """When writing ends, by the time that this took; None as long as nobody waits."""
+        return None if self.took_s is None else ends_s(self.took_s)
 
 
 class Planner:
@@ -180,10 +195,17 @@ class Planner:
         if self.session.is_interrupted:
             return self._all_untuned(regions, INTERRUPTED)
         budget = self.session.budget(self.options.process_budget_s)
-        granted_s = budget.take(min(self.options.budget_s, limit_s))
-        if granted_s <= 0:
+        wanted_s = min(self.options.budget_s, limit_s)
+        if min(wanted_s, budget.left_s) <= 0:
             return self._all_untuned(regions, NO_TIME)
-        answers = self._beside(partial(self._synthesize, untuned, granted_s), meanwhile, lambda: untuned)
+
+        def write(beside: _Beside) -> dict[str, PlannedRegion]:
+            with self._granted(wanted_s) as granted_s:
+                end_s = time.monotonic() + granted_s
+                ends_s = partial(beside.then, lambda took_s: end_s)
+                return self._synthesize(untuned, Budget(granted_s, ends_s=ends_s))
+
+        answers = self._beside(write, meanwhile, lambda: untuned)
         return tuple(answers.get(r.fingerprint, r) for r in regions)
 
     def write_as_heard(self, heard: Heard, meanwhile: Callable[[], object]) -> dict[str, PlannedRegion]:
@@ -196,56 +218,78 @@ class Planner:
 
     def _beside(
         self,
-        write: Callable[[Callable[[], bool]], dict[str, PlannedRegion]],
+        write: Callable[[_Beside], dict[str, PlannedRegion]],
         meanwhile: Callable[[], object],
         regions: Callable[[], Sequence[PlannedRegion]],
     ) -> dict[str, PlannedRegion]:
-        """What `write` answers, which is told when it is waited for; after an interrupt what is found of all."""
-        is_done = threading.Event()
+        """What `write` answers; after an interrupt what is found of all."""
+        done = _Beside()
 
         def do() -> None:
             try:
                 meanwhile()
             finally:
-                is_done.set()
+                done.took_s = time.monotonic() - done.began_s
 
-        answers = beside(partial(write, is_done.is_set), do)
+        answers = beside(partial(write, done), do)
         if answers is not None:
             return answers
         self.session.interrupt()
         return self._found_all([r for r in regions() if r.outcome == "untuned"])
 
-    def _write_heard(self, heard: Heard, is_done: Callable[[], bool]) -> dict[str, PlannedRegion]:
+    def _write_heard(self, heard: Heard, beside: _Beside) -> dict[str, PlannedRegion]:
+        """The forward's until the backward's are known as well, with which its undecided ones go on."""
         answers: dict[str, PlannedRegion] = {}
-        left_s = self.options.budget_s
+        spent_s = self.spent_s
         while (plan := heard.next()) is not None:
             # in this thread: loading a kernel takes up to a second, of which the compile would wait for all
             now = [answers.get(r.fingerprint) or self.look_up(r.seen) for r in plan.regions]
             answers |= {r.fingerprint: r for r in now}
             untuned = sorted((r for r in now if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
-            is_forward = all(r.seen.phase == "forward" for r in now)
-            budget, is_over = self.session.budget(self.options.process_budget_s), self.session.is_interrupted
-            wanted_s = left_s * (FORWARD_SHARE if is_forward else 1.0) if untuned and not is_over else 0.0
-            if (granted_s := budget.take(wanted_s)) <= 0:
-                why = INTERRUPTED if is_over else NO_TIME
-                answers |= {r.fingerprint: r for r in self._all_untuned(untuned, why)}
-                continue
-            spent_s = self.spent_s
-            answers |= self._synthesize(untuned, granted_s, lambda: is_done() or heard.has_next)
-            left_s = max(0.0, left_s - (self.spent_s - spent_s))
+            if self.session.is_interrupted:
+                answers |= {r.fingerprint: r for r in self._all_untuned(untuned, INTERRUPTED)}
+            elif untuned and not heard.has_next:
+                left_s = self.options.budget_s - (self.spent_s - spent_s)
+                answers |= self._write_one(untuned, left_s, heard, beside)
         return answers
 
-    def _synthesize(
-        self, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]
+    def _write_one(
+        self, untuned: Sequence[PlannedRegion], left_s: float, heard: Heard, beside: _Beside
     ) -> dict[str, PlannedRegion]:
-        """What it takes beyond the grant before it is waited for costs nobody anything."""
-        start = time.monotonic()
+        budget_s = self.options.budget_s
+        wanted_s = max(left_s, (1 - FORWARD_SHARE) * budget_s)  # what was spent beside the compile cost nobody
+
+        def ends_s() -> float | None:
+            if heard.has_next:
+                return 0.0
+            end_s = beside.began_s + budget_s - (wanted_s - granted_s)
+            return beside.then(lambda took_s: end_s + ALONE_SHARE * took_s)
+
+        with self._granted(wanted_s) as granted_s:
+            if granted_s <= 0:
+                return {r.fingerprint: r for r in self._all_untuned(untuned, NO_TIME)}
+            return self._synthesize(untuned, Budget(granted_s, ends_s=ends_s))
+
+    @contextmanager
+    def _granted(self, wanted_s: float) -> Iterator[float]:
+        """Seconds of the process's budget; more of them before anybody waits cost nobody anything."""
+        budget, start = self.session.budget(self.options.process_budget_s), time.monotonic()
+        granted_s = budget.take(wanted_s)
+        try:
+            yield granted_s
+        finally:
+            took_s = min(time.monotonic() - start, granted_s)
+            self.spent_s += took_s
+            budget.give_back(granted_s - took_s)
+
+    def _synthesize(self, untuned: Sequence[PlannedRegion], budget: Budget) -> dict[str, PlannedRegion]:
+        timer = Timer(budget)
         answers: dict[str, PlannedRegion] = {}
         try:
             with self.preparation:
-                answers |= self._verify_again(untuned, start + granted_s)
+                answers |= self._verify_again(untuned, timer)
                 rest = [r for r in untuned if r.fingerprint not in answers]
-                answers |= self._write(rest, start + granted_s - time.monotonic(), is_waited_for) if rest else {}
+                answers |= self._write(rest, timer) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
             answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
@@ -257,13 +301,9 @@ class Planner:
                 "model is compiled with those that were found; a second interrupt ends the compile too"
             )
             answers = self._found_all(untuned)
-        finally:
-            took_s = min(time.monotonic() - start, granted_s)
-            self.spent_s += took_s
-            self.session.budget(self.options.process_budget_s).give_back(granted_s - took_s)
         return answers
 
-    def _verify_again(self, untuned: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
+    def _verify_again(self, untuned: Sequence[PlannedRegion], timer: Timer) -> dict[str, PlannedRegion]:
         """Answers for the regions that have a kernel, but none that is proven under these versions."""
         kernels = [(r, e) for r in untuned if (e := self._outdated(r.seen)) is not None]
         if not kernels:
@@ -271,7 +311,7 @@ class Planner:
         answers = {r.fingerprint: self._untuned(r.seen, "no time to verify its kernel again") for r, _ in kernels}
         judge = self.preparation.judge()
         for region, entry in kernels:
-            if time.monotonic() < deadline_s:
+            if timer.left_s > 0:
                 answers[region.fingerprint] = self._verified(region.seen, entry, judge)
         return answers
 
@@ -292,33 +332,28 @@ class Planner:
             return self._untuned(seen, f"its kernel is not verified again: {error}")
         return self.look_up(seen) if isinstance(found, Verified) else self._untuned(seen, found.reason)
 
-    def _write(
-        self, untuned: Sequence[PlannedRegion], seconds: float, is_waited_for: Callable[[], bool]
-    ) -> dict[str, PlannedRegion]:
+    def _write(self, untuned: Sequence[PlannedRegion], timer: Timer) -> dict[str, PlannedRegion]:
         """Answers for regions that need a kernel."""
-        if seconds <= 0:
+        if timer.left_s <= 0:
             return {}
-        outcomes = self._run(untuned, seconds, is_waited_for)
+        outcomes = self._run(untuned, timer)
         self.session.count_replies(sum(o.proposed for o in outcomes))
         return {r.fingerprint: self._answer(r.seen, o) for r, o in zip(untuned, outcomes, strict=True)}
 
-    def _run(
-        self, untuned: Sequence[PlannedRegion], seconds: float, is_waited_for: Callable[[], bool]
-    ) -> list[Outcome]:
+    def _run(self, untuned: Sequence[PlannedRegion], timer: Timer) -> list[Outcome]:
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
         seen = {r.fingerprint: r.seen for r in untuned}
-        deadline_s = time.monotonic() + seconds
         with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
-            progress(Preparing(len(untuned), seconds))
+            progress(Preparing(len(untuned), timer.left_s))
             generator, judge = self._generator(), self.preparation.judge()
             return synthesize_all(
                 programs,
                 generator,
                 judge,
                 self.store,
-                Budget(seconds=max(0.0, deadline_s - time.monotonic()), is_waited_for=is_waited_for),
+                timer.rest,
                 progress,
                 values=values,
                 counts=counts,

@@ -9,17 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 GRAPH_S = 20.0
 PROCESS_S = 120.0
 TOO_LATE = 0.1  # share of the seconds with which no proposals are asked for any more
 LAST_S = 6.0  # that are left as long as nobody waits: what begins then may be cut off
-
-
-def always() -> bool:
-    """Somebody waits from the beginning on."""
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +27,8 @@ class Budget:
     prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
     regions_at_once: int | None = None  # whose prompts go to the generator in one call; None: as it likes best
     reserve: float = 0.15  # share of the time left that proposals leave to verdicts and examinations
-    is_waited_for: Callable[[], bool] = always  # before it is, the seconds are not over
+    # when it is over (time.monotonic()), None as long as nobody waits; by default `seconds` after its beginning
+    ends_s: Callable[[], float | None] | None = None
 
     def __post_init__(self) -> None:
         counts = (
@@ -57,8 +53,16 @@ class Timer:
 
     @property
     def left_s(self) -> float:
-        left_s = self.start + self.budget.seconds - time.monotonic()
-        return max(0.0 if self.budget.is_waited_for() else LAST_S, left_s)
+        usual_s = self.start + self.budget.seconds
+        ends_s = usual_s if self.budget.ends_s is None else self.budget.ends_s()
+        if ends_s is None:
+            return max(LAST_S, usual_s - time.monotonic())
+        return max(0.0, ends_s - time.monotonic())
+
+    @property
+    def rest(self) -> Budget:
+        """For what follows within the same time."""
+        return replace(self.budget, seconds=self.left_s)
 
     @property
     def proposals_left_s(self) -> float:

@@ -21,7 +21,6 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 
@@ -97,8 +96,7 @@ def synthesize_all(
     with Neighbours(leases, judge.target.key, found, timer, progress) as neighbours:
         now = list(tasks.values())
         while now:
-            left = replace(budget, seconds=timer.left_s)
-            _Run(now, uses, generator, judge, left, progress, neighbours).work()
+            _Run(now, uses, generator, judge, timer.rest, progress, neighbours).work()
             now = [tasks[n] for n in neighbours.free([n for n in order if tasks[n].result is None])]
             for task in now:
                 task.refresh()

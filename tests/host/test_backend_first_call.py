@@ -28,8 +28,9 @@ from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.first_calls import FirstCalls
 from cudal1_compile.pipeline.heard import Heard
-from cudal1_compile.pipeline.planner import Planner
+from cudal1_compile.pipeline.planner import ALONE_SHARE, Planner, _Beside
 from cudal1_compile.pipeline.process_state import last_plans
+from cudal1_compile.synthesis.budget import Budget, Timer
 
 pytestmark = pytest.mark.host
 
@@ -230,19 +231,19 @@ def test_sizes_that_change_are_tried_in_the_first_call_or_not_at_all(
 def test_inductors_variant_is_compiled_while_kernels_are_written(
     built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So synthesis has all of its budget, whatever tracing took."""
-    granted: list[float] = []
+    """So synthesis has all of its budget, but for what it slowed the compile down by."""
+    left_s: list[float] = []
     synthesize = Planner._synthesize
 
     def write(self: Any, heard: Heard, meanwhile: Callable[[], object]) -> Any:
         assert not built
         meanwhile()
         assert built == ["inductor"]
-        return self._write_heard(heard, lambda: True)
+        return self._write_heard(heard, _Beside(time.monotonic() - 10.0, 10.0))
 
-    def note(self: Any, untuned: Any, granted_s: float, is_waited_for: Callable[[], bool]) -> Any:
-        granted.append(granted_s)
-        return synthesize(self, untuned, granted_s, is_waited_for)
+    def note(self: Any, untuned: Any, budget: Budget) -> Any:
+        left_s.append(Timer(budget).left_s)
+        return synthesize(self, untuned, budget)
 
     monkeypatch.setattr(Planner, "write_as_heard", write)
     monkeypatch.setattr(Planner, "_synthesize", note)
@@ -250,7 +251,8 @@ def test_inductors_variant_is_compiled_while_kernels_are_written(
     given = {"on_miss": "synthesize", "budget_s": 20.0, "generator": Junk()}
     fast, x = compiled(**given), torch.randn(2, 3, 9, 8)
     torch.testing.assert_close(fast(x), pooled(x))
-    assert granted == [20.0] and built == ["inductor"]
+    (left,) = left_s
+    assert left == pytest.approx(20.0 - (1 - ALONE_SHARE) * 10.0, abs=1.0) and built == ["inductor"]
 
 
 @pytest.mark.usefixtures("ran")

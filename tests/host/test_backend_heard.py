@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.planner import INTERRUPTED, Planner
 from cudal1_compile.pipeline.process_state import last_plans
+from cudal1_compile.synthesis.budget import Budget, Timer
 
 pytestmark = pytest.mark.host
 
@@ -80,15 +82,18 @@ def test_it_shows_what_is_collected(name: str, products: bool, monkeypatch: pyte
 
 def test_the_forwards_kernels_are_written_while_its_backward_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is collected before; the backward's regions come as soon as they are seen."""
-    asked: list[tuple[set[str], bool, bool]] = []
-    first = threading.Event()
+    asked: list[tuple[set[str], bool]] = []
+    first, left_s = threading.Event(), list[float]()
     end = Heard.end
 
-    def synthesize(
-        self: Planner, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]
-    ) -> dict[str, PlannedRegion]:
-        asked.append(({r.seen.phase for r in untuned}, over.is_set(), is_waited_for()))
+    def synthesize(self: Planner, untuned: Sequence[PlannedRegion], budget: Budget) -> dict[str, PlannedRegion]:
+        asked.append(({r.seen.phase for r in untuned}, over.is_set()))
         first.set()
+        timer, end_s = Timer(budget), time.monotonic() + 20.0
+        while timer.left_s > 0 and len(asked) == 1:  # as long as the backward is not known
+            assert time.monotonic() < end_s, "it does not end"
+            time.sleep(0.01)
+        left_s.append(timer.left_s)
         return {}
 
     over = threading.Event()
@@ -108,6 +113,7 @@ def test_the_forwards_kernels_are_written_while_its_backward_is_compiled(monkeyp
     torch.testing.assert_close(out, model(x))
     assert asked[0][0] == {"forward"} and not asked[0][1]
     assert asked[-1][0] == {"forward", "backward"} and len(asked) == 2
+    assert left_s[0] == 0 and 5.0 < left_s[1] < 20.0
     (plan,) = last_plans()
     assert {r.seen.phase for r in plan.plan.regions} >= {"forward", "backward"}
 
@@ -115,9 +121,7 @@ def test_the_forwards_kernels_are_written_while_its_backward_is_compiled(monkeyp
 def test_an_interrupt_ends_the_writing_for_the_backward_too(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
 
-    def synthesize(
-        self: Planner, untuned: Sequence[PlannedRegion], granted_s: float, is_waited_for: Callable[[], bool]
-    ) -> dict[str, PlannedRegion]:
+    def synthesize(self: Planner, untuned: Sequence[PlannedRegion], budget: Budget) -> dict[str, PlannedRegion]:
         asked.append({r.seen.phase for r in untuned})
         self.session.interrupt()
         return {}
