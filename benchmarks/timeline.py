@@ -25,6 +25,8 @@ from unittest import mock
 
 import torch
 
+from cudal1_fx_passes.program.text import print_program
+
 Event = dict[str, Any]
 Tell = Callable[[tuple[Any, ...], Any], Event]  # the arguments and the result of a call -> what is noted of it
 
@@ -86,7 +88,7 @@ def stamped(stamps: Stamps) -> Iterator[None]:
         (Slot, "ask", "ask", asked),
         (WorkerPool, "start", "worker starts", lambda given, _: {}),
         (Prefetch, "_make", "ahead", _request),
-        (DeviceBench, "_build", "build", lambda _, found: {"result": type(found).__name__}),
+        (DeviceBench, "_build", "build", _built),
         (Proposals, "_make", "propose", lambda given, _: {"prompts": len(given[1].asked), "n": given[1].n}),
         (Judge, "close", "judge closes", spent),
         (Heard, "see", "heard", lambda given, _: {}),
@@ -98,10 +100,18 @@ def stamped(stamps: Stamps) -> Iterator[None]:
         yield
 
 
+def _built(given: tuple[Any, ...], found: Any) -> Event:
+    reason = getattr(found, "reason", "")[:SHOWN_CHARACTERS]
+    return {"program": _digest(print_program(given[1])), "result": type(found).__name__, "reason": reason}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def _request(given: tuple[Any, ...], found: Any) -> Event:
     request = given[1]
-    program = str(request.get("program", ""))
-    return {"op": request["op"], "program": hashlib.sha256(program.encode()).hexdigest()[:8]}
+    return {"op": request["op"], "program": _digest(str(request.get("program", "")))}
 
 
 def _verdict(verdict: Any) -> str:
