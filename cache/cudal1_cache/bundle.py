@@ -128,7 +128,7 @@ def import_bundle(store: Store, bundle: Bundle, origin: str, verify: Verify) -> 
     wanted = [e for e in bundle.entries if not _is_settled(store, e, regions[e.fingerprint])]
     for entry in wanted:
         if store.get_region(entry.fingerprint) is None:  # a stranger's text never replaces our own
-            store.add_region(regions[entry.fingerprint])
+            store.add_regions(regions[entry.fingerprint])
         store.put_entry(replace(entry, quarantined=True, reason=f"{UNVERIFIED}: imported from {origin}"))
     return verify_entries(store, wanted, verify, regions)
 
@@ -150,7 +150,7 @@ def verify_entries(
         region = (regions or {}).get(entry.fingerprint) or store.get_region(entry.fingerprint, proven=False)
         outcome = EntryVerification(entry.entry_id, _verification(store, region, entry, verify))
         if isinstance(outcome.verification, Verified) and region is not None:
-            store.add_region(region)
+            store.add_regions(region)
         settle(store, outcome)
         outcomes.append(outcome)
     return outcomes

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,7 @@ from cudal1_cache.upgrade import upgrade_row
 
 log = logging.getLogger(__name__)
 
+MAX_VALUES = 500  # of one query
 STRANGERS = f"{UNVERIFIED}: its row carries neither this user's MAC nor a signature of a named key"
 STRANGERS_ROWS = (
     "rows of %s in %s carry neither this user's MAC nor a signature of a named key and are not used; set "
@@ -55,6 +56,15 @@ SIGNED: tuple[type[Row], ...] = (RegionText, Entry, GraphPlan)  # what a reader 
 
 def digest_text(code: str) -> str:
     return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Of a region on a target."""
+
+    attempts: list[Attempt] = field(default_factory=list)  # oldest first
+    entries: list[Entry] = field(default_factory=list)  # newest first, quarantined ones included
+    refuted: dict[str, str] = field(default_factory=dict)  # why a code is barred, by its digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +123,8 @@ class Store:
 
     # regions
 
-    def add_region(self, region: RegionText) -> None:
-        self._put([region])
+    def add_regions(self, *regions: RegionText) -> None:
+        self._put(regions)
 
     def get_region(self, fingerprint: str, proven: bool = True) -> RegionText | None:
         """None where it is not there, or damaged, which is told: who has the text may add it again.
@@ -134,6 +144,25 @@ class Store:
         return self._select(
             Attempt, "where fingerprint = ? and target = ? order by created, id", [fingerprint, target]
         )
+
+    def histories(self, fingerprints: Sequence[str], target: str) -> dict[str, History]:
+        """Of each region: what has been tried for it, what it ended in, and which codes are barred."""
+        found = {fingerprint: History() for fingerprint in fingerprints}
+
+        def run(db: sqlite_utils.Database) -> None:
+            for begin in range(0, len(fingerprints), MAX_VALUES):
+                some = fingerprints[begin : begin + MAX_VALUES]
+                where = f"where target = ? and fingerprint in ({', '.join('?' * len(some))})"
+                values = [target, *some]
+                for attempt in self._rows(db, Attempt, f"{where} order by created, id", values):
+                    found[attempt.fingerprint].attempts.append(attempt)
+                for entry in self._rows(db, Entry, f"{where} order by created desc, entry_id", values, whole=True):
+                    found[entry.fingerprint].entries.append(entry)
+                for row in db.query(f"select fingerprint, code_digest, reason from refuted {where}", values):
+                    found[row["fingerprint"]].refuted[row["code_digest"]] = str(row["reason"])
+
+        self.database.read(run)
+        return found
 
     def best_relatives(self, region: RegionText, target: str, limit: int = 8) -> list[Attempt]:
         """Accepted and timed attempts for other sizes of a region, fastest first, each code once."""
@@ -349,16 +378,20 @@ class Store:
         return self.database.read(run)
 
     def _put(self, rows: Sequence[Row]) -> None:
+        """Of one kind."""
+
         def run(db: sqlite_utils.Database) -> None:
-            for row in rows:
-                self._upsert(db, row)
+            self._upsert(db, *rows)
 
         self.database.write(run)
 
-    def _upsert(self, db: sqlite_utils.Database, row: Row) -> None:
+    def _upsert(self, db: sqlite_utils.Database, *rows: Row) -> None:
+        if rows:
+            db.table(TABLES[type(rows[0])]).insert_all(map(self._sealed, rows), replace=True)
+
+    def _sealed(self, row: Row) -> dict[str, Any]:
         columns = to_columns(row)
-        seal = {"mac": self.trust.mac(canonical(type(row), columns)), "signature": ""}
-        db.table(TABLES[type(row)]).insert(columns | seal, replace=True)
+        return columns | {"mac": self.trust.mac(canonical(type(row), columns)), "signature": ""}
 
     def _get(self, cls: type[R], key: tuple[str, ...]) -> R | None:
         return _first(self._select(cls, _by_key(cls), list(key)))

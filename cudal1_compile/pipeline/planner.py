@@ -171,7 +171,7 @@ class Planner:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
                     seen = region.seen
                     name = shape_agnostic_fingerprint(seen.program)
-                    self.store.add_region(RegionText(seen.fingerprint, name, seen.text))
+                    self.store.add_regions(RegionText(seen.fingerprint, name, seen.text))
                     self.store.record_miss(seen.fingerprint, self.place.target.key, seen.value_us)
                 except CacheError as error:
                     log.warning("a miss could not be recorded: %s", error)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
-from cudal1_cache.store import Store
+from cudal1_cache.store import History, Store
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.records import DEFERRED, why_stale
@@ -21,6 +21,16 @@ log = logging.getLogger(__name__)
 RELATIVES = 16  # accepted attempts for other sizes that may serve as exemplars
 
 
+def histories(store: Store, regions: Sequence[RegionText], target: Target) -> dict[str, History]:
+    """Of many regions at once, which are added; none where the store fails, as each then finds out by itself."""
+    try:
+        store.add_regions(*regions)
+        return store.histories([r.fingerprint for r in regions], target.key)
+    except CacheError as error:
+        log.debug("regions are looked up one by one: %s", error)
+        return {}
+
+
 class Archive:
     """All attempts for one region on one target, oldest first.
 
@@ -28,20 +38,18 @@ class Archive:
     exemplars, and decide nothing.
     """
 
-    def __init__(self, store: Store, region: RegionText, target: Target) -> None:
-        self.store, self.region, self.target_key = store, region, target.key
+    def __init__(self, store: Store, region: RegionText, target: Target, history: History | None = None) -> None:
+        """history: of the region, which the store has, where that was read already (`histories`)."""
+        self.store, self.region, self.target = store, region, target
         self.attempts: list[Attempt] = []
         self._since = float("-inf")  # the search began later, in Unix seconds
+        self._refuted: dict[str, str] = {}  # why, by the digest of the code
         self.is_reliable = True
-        self._try(lambda: store.add_region(region))
-        self.read()
-        self._try(lambda: self._leave_behind(target))
-
-    def _leave_behind(self, target: Target) -> None:
-        entries = self.store.entries(self.region.fingerprint, target.key)
-        ended = next((e for e in entries if e.status != "kernel"), None)
-        if ended is not None and why_stale(ended, target) is not None:
-            self._since = ended.created
+        if history is None:
+            self._try(lambda: store.add_regions(region))
+            self.read()
+        else:
+            self._learn(history)
 
     @property
     def current(self) -> list[Attempt]:
@@ -50,7 +58,15 @@ class Archive:
 
     def read(self) -> None:
         """What the store has by now."""
-        self._try(lambda: self._keep(self.store.attempts(self.region.fingerprint, self.target_key)))
+        name = self.region.fingerprint
+        self._try(lambda: self._learn(self.store.histories([name], self.target.key)[name]))
+
+    def _learn(self, history: History) -> None:
+        self._keep(history.attempts)
+        self._refuted = history.refuted
+        ended = next((e for e in history.entries if e.status != "kernel"), None)
+        if ended is not None and why_stale(ended, self.target) is not None:
+            self._since = ended.created
 
     def put(self, attempts: Sequence[Attempt]) -> None:
         """Adds attempts, or replaces those of the same id."""
@@ -67,7 +83,7 @@ class Archive:
 
     def put_entry(self, entry: Entry) -> None:
         self._try(lambda: self.store.put_entry(entry))
-        self._try(lambda: self.store.clear_miss(self.region.fingerprint, self.target_key))
+        self._try(lambda: self.store.clear_miss(self.region.fingerprint, self.target.key))
 
     def verdict_on(self, code_digest: str) -> Attempt | None:
         """The latest attempt with a verdict on this very code."""
@@ -77,9 +93,7 @@ class Archive:
 
     def why_refuted(self, code: str) -> str | None:
         """What a kernel of this code, however it was spelled, computed wrong in a user's call."""
-        found: list[str | None] = [None]
-        self._try(lambda: found.append(self.store.why_refuted(self.region.fingerprint, self.target_key, code)))
-        return found[-1]
+        return self._refuted.get(self.store.digest_code(code)) if self._refuted else None
 
     def waiting(self) -> list[Attempt]:
         """Attempts that have no verdict, each code once."""
@@ -105,7 +119,7 @@ class Archive:
     def relatives(self) -> list[Attempt]:
         """Measured candidates for other sizes of the region, fastest first."""
         found: list[Attempt] = []
-        self._try(lambda: found.extend(self.store.best_relatives(self.region, self.target_key, RELATIVES)))
+        self._try(lambda: found.extend(self.store.best_relatives(self.region, self.target.key, RELATIVES)))
         return found
 
     def refusals(self, limit: int) -> list[str]:

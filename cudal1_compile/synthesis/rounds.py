@@ -29,6 +29,7 @@ from cudal1_cache.store import Store
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, GivesWay, WritesDesigns, prompts_at_once
 from cudal1_compile.judge.timing.least_bytes import least_bytes
+from cudal1_compile.synthesis.archive import histories
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.neighbours import Found, Neighbours
 from cudal1_compile.synthesis.outcome import Outcome
@@ -36,7 +37,7 @@ from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Decided, Done, Progress, silent
 from cudal1_compile.synthesis.proposals import TIME_OVER, Proposals
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
-from cudal1_compile.synthesis.task import RegionTask
+from cudal1_compile.synthesis.task import RegionTask, region_of
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 
@@ -91,7 +92,10 @@ def synthesize_all(
     order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
     uses = dict(zip(names, counts or [1] * len(names), strict=True))
 
-    tasks = {n: RegionTask(named[n], generator, judge.target, store, budget, seed, config) for n in order}
+    known = histories(store, [region_of(named[n]) for n in order], judge.target)
+    tasks = {
+        n: RegionTask(named[n], generator, judge.target, store, budget, seed, config, known.get(n)) for n in order
+    }
     leases = Leases(store.path.parent if store.path is not None else None)
     with Neighbours(leases, judge.target.key, found, timer, progress) as neighbours:
         now = list(tasks.values())

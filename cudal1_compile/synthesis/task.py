@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
-from cudal1_cache.store import Store
+from cudal1_cache.store import History, Store
 from cudal1_compile.codegen.templates import lower_design
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
@@ -67,6 +67,11 @@ CLOSER = "a closer look shows that it cannot win"
 MORE = 0.08  # that the best of eight replies is faster than one; than two half of that, than four a quarter
 
 
+def region_of(program: Program) -> RegionText:
+    form = canonicalise(program)
+    return RegionText(fingerprint(form), shape_agnostic_fingerprint(form), print_program(form))
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A prompt and how many replies it should get."""
@@ -85,14 +90,14 @@ class RegionTask:
         budget: Budget,
         seed: int,
         exemplars: ExemplarConfig,
+        history: History | None = None,
     ) -> None:
+        """history: of its region, where that was read already."""
         self.program = canonicalise(program)
-        self.region = RegionText(
-            fingerprint(self.program), shape_agnostic_fingerprint(self.program), print_program(self.program)
-        )
+        self.region = region_of(program)
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
-        self.archive = Archive(store, self.region, target)
+        self.archive = Archive(store, self.region, target, history)
         self.judged = 0
         self.proposed = 0
         self.result: Ending | None = None

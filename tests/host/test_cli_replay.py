@@ -46,7 +46,7 @@ def proven() -> Entry:
 
 def _stored(place: Path, entry: Entry) -> None:
     with open_store(place) as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(entry)
 
 

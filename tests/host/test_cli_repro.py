@@ -28,7 +28,7 @@ WRONG = replace(KERNEL, code=CODE.replace("+ ld(in1 + i)", "- ld(in1 + i)"), qua
 
 def written(place: Path, entry: Entry, file: Path) -> Path:
     with open_store(place) as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(entry)
     assert cli.main(["repro", "abc1", "--out", str(file)]) == 0
     return file

@@ -117,7 +117,7 @@ def test_import_verifies_and_then_the_kernel_is_found(
 ) -> None:
     bundle = tmp_path / "kernels.bundle"
     with Store.memory() as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(KERNEL)
         export_bundle(store, bundle)
     assert cli.main(["cache", "import", str(bundle), "--no-verify"]) == 0

@@ -34,7 +34,7 @@ KERNEL = Entry("e1", "f", "t", "kernel", code="code", image=b"\x7fELF", image_ar
 def bundle(tmp_path: Path) -> Path:
     path = tmp_path / "kernels.bundle"
     with Store.memory() as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(KERNEL)
         store.put_entry(replace(KERNEL, entry_id="e2", target="other"))
         store.put_entry(replace(KERNEL, entry_id="bad", quarantined=True, reason="wrong"))
@@ -70,7 +70,7 @@ def test_a_lost_region_bars_no_other_kernel(tmp_path: Path, caplog: pytest.LogCa
         with pytest.raises(BundleError, match="no region of the 1 kernels"):
             export_bundle(store, path)
         assert not path.exists()
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(KERNEL)
         found = export_bundle(store, path)
     assert [e.entry_id for e in found.entries] == ["e1"] and found.regions == (REGION,)
@@ -79,7 +79,7 @@ def test_a_lost_region_bars_no_other_kernel(tmp_path: Path, caplog: pytest.LogCa
 
 def test_export_of_one_target(tmp_path: Path) -> None:
     with Store.memory() as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(KERNEL)
         store.put_entry(replace(KERNEL, entry_id="e2", target="other"))
         assert [e.entry_id for e in export_bundle(store, tmp_path / "b", "other").entries] == ["e2"]
@@ -160,7 +160,7 @@ def test_an_import_changes_nothing_that_is_here(bundle: Path) -> None:
     with Store.memory() as store:
         own = replace(KERNEL, speedup=2.0)
         store.put_entry(own)
-        store.add_region(replace(REGION, text="our own text"))
+        store.add_regions(replace(REGION, text="our own text"))
         take(store, bundle, postpone)
         assert store.get_entry("e1") == own
         assert store.get_region("f") == replace(REGION, text="our own text")

@@ -97,7 +97,7 @@ def test_a_bundle_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def fill(directory: Path) -> None:
     with Store.open(directory, MINE) as store:
-        store.add_region(REGION)
+        store.add_regions(REGION)
         store.put_entry(KERNEL)
 
 

@@ -343,7 +343,7 @@ def _give_to_nobody(directory: Path) -> None:
 @pytest.mark.parametrize("log_left_behind", [False, True])
 def test_a_read_only_directory_still_answers(open_directory: Path, log_left_behind: bool) -> None:
     writer = Store.open(open_directory, TRUST)
-    writer.add_region(RegionText("f", "r", "text"))
+    writer.add_regions(RegionText("f", "r", "text"))
     writer.put_entry(entry("shipped"))
     writer.put_plan(GraphPlan("g", "t", "{}"))
     if log_left_behind:

@@ -65,7 +65,7 @@ def test_columns_round_trip(row: Row) -> None:
 @given(rows_of(RegionText), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
 def test_store_round_trip(region: RegionText, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
     with Store.memory() as store:
-        store.add_region(region)
+        store.add_regions(region)
         store.add_attempts([attempt])
         store.put_entry(entry)
         store.put_plan(plan)
@@ -137,12 +137,12 @@ def test_a_damaged_region_is_absent_and_may_be_added_again(
         assert region is not None
         store.database.write(lambda db: db.execute("update regions set text = 'x'").rowcount)
         assert store.get_region("f") is None and "rows of regions" in caplog.text
-        store.add_region(region)
+        store.add_regions(region)
         assert store.get_region("f") == region
 
 
 def _fill(store: Store) -> None:
-    store.add_region(RegionText("f", "r", "out0 = relu(in0)"))
+    store.add_regions(RegionText("f", "r", "out0 = relu(in0)"))
     store.add_attempts([Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3")])
     store.put_entry(Entry("e", "f", "t", "kernel", image=b"\x7fELF", speedup=1.5))
     store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="inductor"))

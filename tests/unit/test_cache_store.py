@@ -42,7 +42,7 @@ def test_relatives_differ_in_size_only_and_come_fastest_first_each_code_once(sto
         RegionText("x", "q", "d0=64"),
     )
     for region in (small, large, stranger):
-        store.add_region(region)
+        store.add_regions(region)
     store.add_attempts(
         [
             attempt("f64", "own", 2.0),
@@ -143,7 +143,7 @@ def test_entries_are_found_by_the_start_of_their_id(store: Store) -> None:
 
 def test_stats_count_what_is_there(tmp_path: Path) -> None:
     with Store.open(tmp_path, Trust(b"k" * 32)) as store:
-        store.add_region(RegionText("f", "r", "text"))
+        store.add_regions(RegionText("f", "r", "text"))
         store.add_attempts([attempt("f", "a", 1.0), attempt("f", "b", None, "build")])
         store.put_entry(kernel("a", 1.2))
         store.put_entry(kernel("b", 1.2, quarantined=True))

@@ -44,8 +44,8 @@ def forget_warnings() -> None:
 
 def fill(directory: Path, trust: Trust) -> None:
     with Store.open(directory, trust) as store:
-        store.add_region(RegionText("f", "r", "out0 = relu(in0)"))
-        store.add_region(RegionText("g", "r", "out0 = relu(in0) of another size"))
+        store.add_regions(RegionText("f", "r", "out0 = relu(in0)"))
+        store.add_regions(RegionText("g", "r", "out0 = relu(in0) of another size"))
         store.add_attempts([Attempt("g", "t", "c", "g", "m", "p", "", "", "code", ACCEPTED, "", 2.0, id="a")])
         store.put_entry(KERNEL)
         store.put_entry(Entry("n", "h", "t", "unprofitable"))

@@ -35,7 +35,7 @@ KERNEL = Entry(
 @pytest.fixture
 def store(cudal1_cache_dir: Path) -> Path:
     with open_store(cudal1_cache_dir) as store:
-        store.add_region(RegionText("f1", "r", "out0 = relu(in0)"))
+        store.add_regions(RegionText("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
         store.put_entry(Entry("abd456", "f1", "target2", "unprofitable", reason="8 tried"))
         store.add_attempts(
@@ -245,7 +245,7 @@ def test_no_terminal_escape_of_a_row_reaches_the_terminal(
 ) -> None:
     """Whatever field of whatever row it stands in, and whatever the subcommand."""
     with open_store(cudal1_cache_dir) as opened:
-        opened.add_region(RegionText("f1", "r", f"text {ESCAPES}"))
+        opened.add_regions(RegionText("f1", "r", f"text {ESCAPES}"))
         for name in ("ab1", f"ab2{ESCAPES}"):
             opened.put_entry(
                 Entry(

@@ -464,7 +464,7 @@ def test_a_failing_store_costs_no_result(
         raise CacheBusy("locked for 10 s")
 
     store = Store.memory()
-    for name in ("add_region", "add_attempts", "put_entry", "clear_miss", "attempts", "best_relatives"):
+    for name in ("add_regions", "add_attempts", "put_entry", "clear_miss", "histories", "best_relatives"):
         monkeypatch.setattr(store, name, fail)
     outcome = synthesize(
         program(), ScriptedGenerator([["good_120"], ["good_130"]]), ScriptedJudge(), store, Budget(seconds=60)

@@ -145,7 +145,7 @@ def test_a_winner_whose_entry_is_gone_may_win_again_whatever_its_proof_is(clock:
     budget = Budget(seconds=60, rounds=1, samples_per_round=1)
     won = synthesize(program(), ScriptedGenerator([["good_120"]]), judge, store, budget)
     rows = store.attempts(won.fingerprint, GPU.key)
-    lost.add_region(RegionText(won.fingerprint, "", ""))
+    lost.add_regions(RegionText(won.fingerprint, "", ""))
     lost.add_attempts(rows if proof is None else [replace(a, proof_json=proof) for a in rows])
     assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, budget).result, Won)
 

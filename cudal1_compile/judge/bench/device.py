@@ -153,7 +153,7 @@ class DeviceBench:
         if tasks:
             if not tasks[0].is_quick:
                 self._prepare_suites(tasks[0].seed)
-            self._wake(self._slots.first)
+            self._wake_all()
         return [task.answer for task in tasks]
 
     def submit_exam(
@@ -351,7 +351,11 @@ class DeviceBench:
         self._work.send(slot, run, text)
         if slot is not None:
             self._wake(slot)
-            return
+        else:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """That are up: those that are not come when the first has nothing in hand, and finds work for them."""
         for one in self._slots.all:
             if one.up or one is self._slots.first:
                 self._wake(one)
