@@ -145,7 +145,8 @@ class _Run:
         heirs = self._inherit()
         asked = self._first_group(heirs)
         if self._is_beside:
-            scheduler.compare(self.tasks, partial(self._ask, asked))
+            self.proposals.begin(asked, self._share(asked))
+            scheduler.compare(self.tasks, self.proposals.wait)
         else:
             self._ask(asked)
             scheduler.compare(self.tasks)
@@ -160,7 +161,7 @@ class _Run:
         if self._is_beside:
             self.late = [t for t in self.tasks if t.is_begun and t not in begun]
             begun = [t for t in self.tasks if t not in self.late]
-        found = {*scheduler.run(begun, more=partial(self._more, scheduler)), *self.proposals.take()}
+        found = {*scheduler.run(begun, more=partial(self._more, scheduler)), *self.proposals.take(math.inf)}
         left = {t for t in self.tasks if t in found or t not in begun or not t.rounds_done}
         self._let_go_all_but(left)
         while self.timer.proposals_left_s > 0:

@@ -98,23 +98,27 @@ class EvaluationScheduler:
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
     def compare(self, tasks: Sequence[RegionTask], meanwhile: Callable[[], None] | None = None) -> None:
-        """Times aten for each, as long as `meanwhile` takes, or no more than FIRST_SHARE of the time."""
+        """Times aten for each, in no more than FIRST_SHARE of the time.
+
+        meanwhile: it takes as long as this does, and what is not timed then comes in the next run.
+        """
         end = time.monotonic() + FIRST_SHARE * self._timer.left_s
-        self._regions = [_Region(task, self._places[task]) for task in tasks if task.baselines is None]
+        self._regions = [self._region(task) for task in tasks if task.baselines is None]
         try:
             for region in self._regions if self._timer.left_s > 0 else ():
                 region.baselines = self._judge.submit_baselines(region.task.program, inductor=False), False
             if meanwhile is not None:
                 meanwhile()
-                end = time.monotonic()
+                self._take(is_answer=False)
+                return
             while (futures := self._open()) and (left_s := end - time.monotonic()) > 0:
                 self._wait(futures, min(LOOK_S, left_s))
                 self._take(is_answer=False)
         except (RuntimeError, OSError, ValueError) as error:
             for region in self._regions:
                 self._failed(region, error)
-        finally:
-            self._end()
+        self._end()
+        self._known.clear()
 
     def _region(self, task: RegionTask) -> _Region:
         return self._known.setdefault(task, _Region(task, self._places[task]))
@@ -137,7 +141,10 @@ class EvaluationScheduler:
         self._is_last = is_last
         if self._timer.left_s <= 0:
             return []
-        self._regions = [self._region(task) for task in tasks]
+        for region in self._known.values():
+            region.place = self._places[region.task]
+        begun = [r.task for r in self._known.values() if r.open()]  # what was not compared in time
+        self._regions = [self._region(task) for task in dict.fromkeys([*tasks, *begun])]
         self._submitted = self._judged = 0
         if self._answered_at is not None:
             self._answered_at = time.monotonic()
