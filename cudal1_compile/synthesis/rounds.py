@@ -1,7 +1,7 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
     aten's time of each region (meanwhile the most valuable ones get their proposals, where that disturbs nobody)
-    -> those at the floor are decided; the others in order of what they may gain
+    -> those at the floor are decided; the others in order of what they, or all of their structure, may gain
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
     a design that was measured at one size, by anybody, is lowered for the others before these are asked for
@@ -20,11 +20,14 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import groupby, islice
+from typing import TypeVar
 
 from cudal1_cache.leases import Leases
+from cudal1_cache.rows import RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, GivesWay, WritesDesigns, prompts_at_once
@@ -40,6 +43,8 @@ from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import RegionTask, region_of
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
+
+T = TypeVar("T")
 
 SHOWN = 3  # scores, of the best kernels
 REGIONS_A_SECOND = 2.0  # that the judge decides on a GPU, baselines included
@@ -92,7 +97,11 @@ def synthesize_all(
     order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
     uses = dict(zip(names, counts or [1] * len(names), strict=True))
 
-    known = histories(store, [region_of(named[n]) for n in order], judge.target)
+    regions = {n: region_of(p) for n, p in named.items()}
+    values_of = dict(zip(reversed(names), reversed(worth), strict=True))
+    whole = _by_structure(generator, {n: (regions[n], values_of[n]) for n in order})
+    order.sort(key=lambda n: -whole[n])
+    known = histories(store, [regions[n] for n in order], judge.target)
     tasks = {
         n: RegionTask(named[n], generator, judge.target, store, budget, seed, config, known.get(n)) for n in order
     }
@@ -108,6 +117,15 @@ def synthesize_all(
         tasks[name].result = ending
         progress(Done(order.index(name) + 1, len(order), tasks[name].outcome(), timer.left_s))
     return [tasks[name].outcome() for name in names]
+
+
+def _by_structure(generator: Generator, worth: Mapping[T, tuple[RegionText, float]]) -> dict[T, float]:
+    """What all of a structure are worth, where one of them is asked for and the others inherit its designs."""
+    whole: defaultdict[str, float] = defaultdict(float)
+    for region, value in worth.values():
+        whole[region.relative] += value
+    is_shared = isinstance(generator, WritesDesigns)
+    return {t: whole[region.relative] if is_shared else value for t, (region, value) in worth.items()}
 
 
 class _Run:
@@ -234,8 +252,9 @@ class _Run:
 
     def _order_by_gain(self) -> None:
         """What is timed comes first; what is not stays in the order of its value."""
-        gains = {t: t.may_gain_us for t in self.tasks}
-        self.tasks.sort(key=lambda t: -(gains[t] or 0.0) * self.uses[t.region.fingerprint])
+        gains = {t: (t.may_gain_us or 0.0) * self.uses[t.region.fingerprint] for t in self.tasks}
+        whole = _by_structure(self.generator, {t: (t.region, gain) for t, gain in gains.items()})
+        self.tasks.sort(key=lambda t: (-whole[t], -gains[t]))
         self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
     def _next_group(self, heirs: Sequence[RegionTask], limit: int = sys.maxsize) -> list[RegionTask]:

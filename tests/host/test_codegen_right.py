@@ -104,6 +104,34 @@ def test_remainders_of_integers_are_not_those_of_floats() -> None:
     assert isinstance(verdict, Accepted), verdict
 
 
+@pytest.mark.parametrize(("width", "vectors"), [(4096, {2, 4}), (4101, {1})])
+def test_a_maximum_that_others_read_is_infinite_where_its_row_is(width: int, vectors: set[int]) -> None:
+    """And so are, or are NaN, the parts of a softmax that a training step keeps."""
+    program = parse_program(
+        f"region v1\ndims d0=5 d1={width}\nin0 f32[d0,d1]\nt0 f32[d0] = amax(in0) over d1\n"
+        "t1 f32[d0,d1] = sub(in0, t0)\nt2 f32[d0,d1] = exp(t1)\nt3 f32[d0] = sum(t2) over d1\n"
+        "t4 f32[d0] = log(t3)\nout0 f32[d0] = t0\nout1 f32[d0] = t4\n"
+    )
+    found = [s for s in variants(program) if any(t.kind == "online" for t in s.stages)]
+    assert {t.vector for s in found for t in s.stages if t.kind == "online"} == vectors
+    x = torch.randn(5, width)
+    x[1] = -torch.inf
+    x[2, 7] = torch.inf
+    x[3, 9:] = -torch.inf
+    x[4, 4000] = torch.nan
+    top = x.amax(1)
+    wanted = top, (x - top[:, None]).exp().sum(1).log()
+    for schedule in found:
+        reply = write_reply(program, schedule)
+        assert reply is not None
+        candidate = parse_candidate(reply.code, program)
+        image = build(program, candidate, HOST, check=True).image
+        made = [torch.zeros(5), torch.zeros(5)]
+        buffers = dict(zip(buffer_names(program, candidate), [*made, x], strict=True))
+        assert run_isolated(program, candidate, image, buffers, HostLimits(seed=1)).ok
+        torch.testing.assert_close(made, list(wanted), equal_nan=True)
+
+
 @pytest.mark.parametrize("name", REGIONS)
 def test_regions_as_models_give_them(name: str) -> None:
     program = parse_program(REGIONS[name])

@@ -1,8 +1,8 @@
 """Writes reducing stages that need max(x) and sum(exp(x - max(x))) with ONE read of x for both.
 
-A thread keeps the largest value so far and the sum of exponentials relative to it; a vector with a larger value
-rescales the sum once. At the end the threads' sums are rescaled to the block's maximum. A block a row, for rows
-that do not fit in registers.
+A thread keeps the largest value so far and the sum of exponentials relative to it, or to a finite number where it
+is -inf; a vector with a larger value rescales the sum once. At the end the threads' sums are rescaled to the
+block's maximum. A block a row, for rows that do not fit in registers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class OnlineWriter(GroupedWriter):
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
         super().__init__(stage, replace(schedule, kind="block"), name)
         found, self.level = phases(stage.program, stage.ops, online=True)
-        tops = {p.scale[0] for p in found if p.scale}
-        self.phases = [replace(p, start=LOWEST) if p.register in tops else p for p in found]
+        self.phases = found
         used = self._used()
         self.element_ops = [o for o in self.element_ops if o.name in used]
 
@@ -76,7 +75,8 @@ class OnlineWriter(GroupedWriter):
         if p.scale is None:
             return super()._combined(p)
         running, final = p.scale
-        return f"block_sum({p.register} * expf({running} - {_away(p, final)}))", []
+        away = shift(final) if p.op.fn == "logsumexp" else final  # what is relative to -inf is NaN
+        return f"block_sum({p.register} * expf({running} - {away}))", []
 
 
 def _number(p: Phase) -> str:
@@ -87,7 +87,7 @@ def _number(p: Phase) -> str:
 
 def _away(p: Phase, top: str) -> str:
     """What is taken from the exponents: a softmax of an infinite row is NaN, a logsumexp is not."""
-    return shift(top) if p.op.fn == "logsumexp" else top
+    return shift(top) if p.op.fn == "logsumexp" else f"fmaxf({top}, {LOWEST})"
 
 
 def _raise(top: Phase, value: str, vector: int, sums: list[Phase]) -> list[str]:
