@@ -173,6 +173,22 @@ def test_builds_go_on_while_workers_judge_and_measure_and_not_too_far(
     assert [f.result(WAIT_S) for f in later] == [RIGHT] * 2
 
 
+def test_a_worker_that_has_rested_is_woken_while_the_first_goes_on(make: Make) -> None:
+    rig = make(2, 2)
+    rig.asked.shut("a0", "b0", "c0")
+    futures = rig.bench.submit([task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b")) for i in range(6)], 1)
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")  # both workers are up
+    rig.asked.open("a0", "b0")
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 12
+    first = rig.bench.submit([task(32, f"c{i}") for i in range(3)], 1)
+    rig.asked.wait("c0")
+    (other,) = rig.bench.submit([task(64, "d0")], 1)
+    assert other.result(WAIT_S) == RIGHT and not first[0].done()
+    rig.asked.open("c0")
+    assert [f.result(WAIT_S) for f in first] == [RIGHT] * 3
+
+
 def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
     rig = make(2, 2)
     rig.asked.shut("a0", "b0", "finalists")
