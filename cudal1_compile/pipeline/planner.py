@@ -65,9 +65,7 @@ NO_KERNEL = "no kernel yet"
 INTERRUPTED = "synthesis was interrupted"
 NO_TIME = "the time budget for synthesis ended"
 FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
-ALONE_SHARE = (
-    0.6  # of the time of Inductor's compile beside synthesis is what it takes alone: 0.54 to 0.61 measured
-)
+ALONE_SHARE = 0.6  # of the time of Inductor's compile beside synthesis is what it takes alone (0.54 to 0.61)
 
 
 @dataclass
@@ -76,10 +74,6 @@ class _Beside:
 
     began_s: float = field(default_factory=time.monotonic)
     took_s: float | None = None  # None: it still goes on
-
-    def then(self, ends_s: Callable[[float], float]) -> float | None:
-        """When writing ends, by the time that this took; None as long as nobody waits."""
-        return None if self.took_s is None else ends_s(self.took_s)
 
 
 class Planner:
@@ -194,16 +188,15 @@ class Planner:
             return tuple(regions)
         if self.session.is_interrupted:
             return self._all_untuned(regions, INTERRUPTED)
-        budget = self.session.budget(self.options.process_budget_s)
         wanted_s = min(self.options.budget_s, limit_s)
-        if min(wanted_s, budget.left_s) <= 0:
+        if min(wanted_s, self.session.budget(self.options.process_budget_s).left_s) <= 0:
             return self._all_untuned(regions, NO_TIME)
 
         def write(beside: _Beside) -> dict[str, PlannedRegion]:
             with self._granted(wanted_s) as granted_s:
                 end_s = time.monotonic() + granted_s
-                ends_s = partial(beside.then, lambda took_s: end_s)
-                return self._synthesize(untuned, Budget(granted_s, ends_s=ends_s))
+                budget = Budget(granted_s, ends_s=lambda: None if beside.took_s is None else end_s)
+                return self._synthesize(untuned, budget)
 
         answers = self._beside(write, meanwhile, lambda: untuned)
         return tuple(answers.get(r.fingerprint, r) for r in regions)
@@ -262,8 +255,9 @@ class Planner:
         def ends_s() -> float | None:
             if heard.has_next:
                 return 0.0
-            end_s = beside.began_s + budget_s - (wanted_s - granted_s)
-            return beside.then(lambda took_s: end_s + ALONE_SHARE * took_s)
+            if beside.took_s is None:
+                return None
+            return beside.began_s + ALONE_SHARE * beside.took_s + budget_s - (wanted_s - granted_s)
 
         with self._granted(wanted_s) as granted_s:
             if granted_s <= 0:
