@@ -163,8 +163,7 @@ class _Run:
         heirs = self._inherit()
         asked = self._first_group(heirs)
         if self._is_beside:
-            self.proposals.begin(asked, self._share(asked))
-            scheduler.compare(self.tasks, self.proposals.wait)
+            scheduler.compare(self.tasks, partial(self._ask_beside, asked))
         else:
             self._ask(asked)
             scheduler.compare(self.tasks)
@@ -236,6 +235,11 @@ class _Run:
 
     def _ask(self, group: Sequence[RegionTask]) -> None:
         self.proposals.ask(group, self._share(group))
+
+    def _ask_beside(self, group: Sequence[RegionTask]) -> None:
+        """The replies are read in the next run."""
+        self.proposals.begin(group, self._share(group))
+        self.proposals.wait()
 
     def _share(self, group: Sequence[RegionTask]) -> float:
         """Of a round's samples."""
