@@ -70,10 +70,6 @@ MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_
 MORE_SHARE = 0.1  # and of Inductor's compile
 
 
-def nothing() -> None:
-    """Nothing is to be done."""
-
-
 @dataclass(frozen=True)
 class CompileJob:
     """One graph to compile."""
@@ -119,7 +115,7 @@ class Pipeline:
     def _synthesize_beside(self, plan: GraphPlanned) -> GraphPlanned:
         """Where Inductor's variant is wanted whatever is found, it is compiled meanwhile."""
         if plan.choice == "deciding" and is_timed(self.job.place.target):
-            compile_variant = partial(self._compile_inductors, plan) if self.inductors is None else nothing
+            compile_variant = partial(self._compile_inductors, plan) if self.inductors is None else None
             return self.synthesize(plan, meanwhile=compile_variant)
         left_s = self.begun_s + self.job.options.budget_s - time.monotonic()
         return self.synthesize(plan, max(0.0, left_s))
@@ -240,7 +236,7 @@ class Pipeline:
         plan: GraphPlanned,
         budget_s: float | None = None,
         settles: bool = True,
-        meanwhile: Callable[[], object] = nothing,
+        meanwhile: Callable[[], object] | None = None,
     ) -> GraphPlanned:
         """Products of the backward come last, when it is known which kernels its forward has.
 
@@ -250,7 +246,7 @@ class Pipeline:
         budget_s = limit_s = self.job.options.budget_s if budget_s is None else budget_s
         spent_s = self.planner.spent_s
         # where something is done meanwhile the first call's limit counts, of which that time is a part
-        begun_s = time.monotonic() if meanwhile is nothing else self.begun_s
+        begun_s = time.monotonic() if meanwhile is None else self.begun_s
 
         def left_s() -> float:
             waited_s = time.monotonic() - begun_s - self.inductors_s
@@ -265,7 +261,7 @@ class Pipeline:
                 found = self.planner.synthesize(first, FORWARD_SHARE * budget_s, meanwhile)
                 answers = {r.fingerprint: r for r in found}
                 plan = settle(with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions]))
-                limit_s, meanwhile = left_s(), nothing
+                limit_s, meanwhile = left_s(), None
             return settle(with_regions(plan, self.planner.synthesize(plan.regions, limit_s, meanwhile)))
 
     def finish(self, plan: GraphPlanned) -> CompiledGraph:

@@ -175,7 +175,7 @@ class Planner:
         self,
         regions: Sequence[PlannedRegion],
         limit_s: float = math.inf,
-        meanwhile: Callable[[], object] = lambda: None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> tuple[PlannedRegion, ...]:
         """Answers for the untuned ones, most valuable first, as long as the budgets allow.
 
@@ -195,10 +195,11 @@ class Planner:
         def write(beside: _Beside) -> dict[str, PlannedRegion]:
             with self._granted(wanted_s) as granted_s:
                 end_s = time.monotonic() + granted_s
-                budget = Budget(granted_s, ends_s=lambda: None if beside.took_s is None else end_s)
-                return self._synthesize(untuned, budget)
+                # without anything beside it somebody waits from the first moment, wherever the caller's thread is
+                ends_s = None if meanwhile is None else lambda: None if beside.took_s is None else end_s
+                return self._synthesize(untuned, Budget(granted_s, ends_s=ends_s))
 
-        answers = self._beside(write, meanwhile, lambda: untuned)
+        answers = self._beside(write, meanwhile or (lambda: None), lambda: untuned)
         return tuple(answers.get(r.fingerprint, r) for r in regions)
 
     def write_as_heard(self, heard: Heard, meanwhile: Callable[[], object]) -> dict[str, PlannedRegion]:
