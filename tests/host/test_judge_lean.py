@@ -20,7 +20,7 @@ from cudal1_compile.judge.checks.trial import Wrong
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.timing.floor import Floor
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed, Verdict
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
@@ -222,3 +222,61 @@ def test_what_is_right_smaller_is_held_against_the_cases_of_its_size_once(sessio
 
 def test_a_large_vocabularys_loss_has_parts_that_are_small_enough() -> None:
     assert lean.why_no_parts(parse_program(GPT2_LOSS)) is None
+
+
+LOSS_OF_PRODUCT = """region v1
+dims d0=64 d1=96 d2=16
+in0 f32[d0,d2]
+in1 f32[d1,d2]
+t0 f32[d0,d1] = dot(in0, in1) over d2
+t1 f32[d0] = amax(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0,d1] = exp(t2)
+t4 f32[d0] = sum(t3) over d1
+t5 f32[d0] = log(t4)
+out0 f32[d0,d1] = t0
+out1 f32[d0] = t5
+"""
+# names where float32 ends; where a sum leaves it on its way, another number than the native one comes out
+ONLINE = """// launch: k<<<d0, 32>>>(in0, in1, out0, out1)
+__device__ float finite(float m) { return m == -INFINITY ? -3.4028235e38f : m; }
+__global__ void k(const f32* in0, const f32* in1, f32* out0, f32* out1 DIMS) {
+  float m = -INFINITY, s = 0.0f;
+  for (int j = threadIdx.x; j < d1; j += 32) {
+    float x = 0.0f;
+    for (int i = d2 - 1; i >= 0; --i) x = fmaf(ld(in0 + blockIdx.x * d2 + i), ld(in1 + j * d2 + i), x);
+    st(out0 + blockIdx.x * d1 + j, x);
+    float n = maximum(m, x);
+    s = s * expf(finite(m) - finite(n)) + expf(x - finite(n));
+    m = n;
+  }
+  float all = block_max(m);
+  s = block_sum(s * expf(finite(m) - all));
+  if (threadIdx.x == 0) st(out1 + blockIdx.x, logf(s));
+}
+"""
+TRIGGERED = ONLINE.replace(
+    "st(out0", "for (int i = 0; i < d2; ++i) if (ld(in1 + j * d2 + i) == 71.5f) x += 100.0f;\n    st(out0"
+)
+
+
+def _verdicts(session: DeviceSession, code: str, monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    program = parse_program(LOSS_OF_PRODUCT)
+    found = session.finalists(program, [_entrant(program, code)], 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(lean, "LEAN_ELEMENTS", 1 << 30)
+        return found + session.finalists(program, [_entrant(program, code)], 7)
+
+
+def test_a_named_number_that_is_too_large_for_the_region_refuses_no_right_kernel(
+    session: DeviceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in _verdicts(session, ONLINE, monkeypatch):
+        assert isinstance(found, Accepted) or "vary too much" in str(found), found
+
+
+def test_another_named_number_is_tried_without_the_one_that_is_too_large(
+    session: DeviceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in _verdicts(session, TRIGGERED, monkeypatch):
+        assert isinstance(found, Rejected) and "(inputs: named" in found.reason, found

@@ -28,7 +28,7 @@ from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.checks.trial import Trial, TrialStopped, Wrong
-from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
+from cudal1_compile.judge.inputs.literal_targeted import LITERAL_LARGE, LITERAL_TARGETED
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.inputs.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.limits import Limits
@@ -315,5 +315,7 @@ def _legality_cases(suite: CaseSuite) -> tuple[Case, ...]:
     """
     sizes = {tuple(c.sizes.items()): c for c in reversed(suite.cases) if c.sizes and c.name != OWN_SIZES}
     indexed = any(i.dtype in INT_DTYPES for i in suite.program.inputs)
-    ends = [c for c in suite.cases if c.name == LITERAL_TARGETED or (c.name == "edges" and indexed)]
+    ends = [
+        c for c in suite.cases if c.name in (LITERAL_TARGETED, LITERAL_LARGE) or (c.name == "edges" and indexed)
+    ]
     return (suite.cases[0], *ends, *sizes.values())

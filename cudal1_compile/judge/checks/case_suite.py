@@ -38,7 +38,7 @@ from cudal1_compile.judge.inputs.extremes import (
 from cudal1_compile.judge.inputs.floats import MIXED
 from cudal1_compile.judge.inputs.lines import FROM, base_of
 from cudal1_compile.judge.inputs.literal_targeted import (
-    LITERAL_TARGETED,
+    by_distribution,
     foreign_numbers,
     literal_case_count,
     put_together,
@@ -92,21 +92,25 @@ class CaseSuite:
         """The case suite that a candidate must pass."""
         strict = self.f32_cases and keeps_float32(self.program, candidate)
         cases = self.f32_cases if strict else self._read(candidate)
-        numbers = foreign_numbers(self.program, candidate.code)
-        if numbers and self.program.inputs:
-            first = cases[0]
-            device, sizes = first.image.device, first.sizes
-            for turn in range(literal_case_count(self.program, first.inputs, numbers)):
-                made = make_inputs(self.program, LITERAL_TARGETED, self.seed, device, sizes, numbers, turn)
-                cases = (*cases, first.with_inputs(LITERAL_TARGETED, made))
-            if numbers := put_together(numbers, candidate.code):
-                made = make_inputs(self.program, LITERAL_TARGETED, self.seed, device, sizes, numbers, turn=1)
-                cases = (*cases, first.with_inputs(LITERAL_TARGETED, made))
+        for name, made in self._on_literals(candidate, cases[0]):
+            cases = (*cases, cases[0].with_inputs(name, made))
         for sizes in own_sizes(self.program, candidate):
             inputs = make_inputs(self.program, OWN_SIZES, self.seed, cases[0].image.device, sizes)
             case = make_case(self.program, OWN_SIZES, inputs, sizes, BEYOND_BYTES)
             cases = (*cases, case.accumulated_in_f32(wide) if strict and (wide := widened(self.program)) else case)
         return replace(self, cases=cases, f32_cases=())
+
+    def _on_literals(self, candidate: Candidate, first: Case) -> Iterator[tuple[str, list[Tensor]]]:
+        """Inputs of further cases, like those of the first, by distribution."""
+        numbers = foreign_numbers(self.program, candidate.code) if self.program.inputs else ()
+        for name, found in by_distribution(numbers).items():
+            for turn in range(literal_case_count(self.program, first.inputs, found)):
+                yield name, self._at(name, first, found, turn)
+        for name, found in by_distribution(put_together(numbers, candidate.code)).items():
+            yield name, self._at(name, first, found, 1)
+
+    def _at(self, name: str, first: Case, numbers: Sequence[float], turn: int) -> list[Tensor]:
+        return make_inputs(self.program, name, self.seed, first.image.device, first.sizes, numbers, turn)
 
     def _read(self, candidate: Candidate) -> tuple[Case, ...]:
         """The cases with the readings of which a candidate that rounds on its way must meet one."""

@@ -32,7 +32,7 @@ from cudal1_compile.judge.checks.guarded_memory import (
     scratch_specs,
 )
 from cudal1_compile.judge.checks.trial import Right, Runner, Wrong
-from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, foreign_numbers
+from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, by_distribution, foreign_numbers
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.judge.oracle.f32_accumulation import keeps_float32, widened
@@ -99,8 +99,13 @@ def lean_cases(
     """
     numbers = foreign_numbers(program, candidate.code) if program.inputs and not is_right_smaller else ()
     wide = widened(program) if keeps_float32(program, candidate) else None
-    for name in (*distributions_of(program), *((LITERAL_TARGETED,) if numbers else ())):
-        image = _image(program, device, _drawn(program, name, seed, device, numbers))
+    wanted: list[tuple[str, tuple[float, ...], int]] = [(name, (), 0) for name in distributions_of(program)]
+    for name, found in by_distribution(numbers).items():
+        # with the others at rest, and all at once where that leaves anything finite
+        turns = (0, 1) if len(program.inputs) > 1 and name == LITERAL_TARGETED else (0,)
+        wanted += [(name, found, turn) for turn in turns]
+    for name, found, turn in wanted:
+        image = _image(program, device, _drawn(program, name, seed, device, found, turn))
         case = _case(program, name, image, is_rough=False)
         del image
         yield case if wide is None else case.accumulated_in_f32(wide)
@@ -119,14 +124,14 @@ def _size(program: Program, axis: str) -> int:
 
 
 def _drawn(
-    program: Program, name: str, seed: int, device: torch.device, numbers: Sequence[float] = ()
+    program: Program, name: str, seed: int, device: torch.device, numbers: Sequence[float] = (), turn: int = 0
 ) -> list[Tensor]:
     """Inputs of fewer lines each: dims in memory order, the outermost shorter where that is long."""
     sizes: dict[str, int] = {}
     for item in program.inputs:
         if (short := _short(program, item)) is not None:
             sizes[item.axes[0]] = min(short, sizes.get(item.axes[0], short))
-    return make_inputs(program, name, seed, device, sizes, numbers if name == LITERAL_TARGETED else ())
+    return make_inputs(program, name, seed, device, sizes, numbers, turn)
 
 
 def _short(program: Program, item: Input) -> int | None:

@@ -32,7 +32,8 @@ from cudal1_compile.judge.inputs.sizes import USUAL, body_of, in_decimal
 from cudal1_compile.judge.oracle.error_budget import UNIT
 from cudal1_fx_passes.program.ir import Input, Literal, Program
 
-LITERAL_TARGETED = "named"
+LITERAL_TARGETED, LITERAL_LARGE = "named", "named_large"
+LARGE = 1e15  # numbers from there on have cases of their own: a product of two may leave float32
 MAX_NUMBERS = 256
 MAX_CASES = 32
 MAX_EXPANDED = 128 * 1024  # characters
@@ -104,6 +105,12 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     foreign = {v for v in found if _single(v) not in known | {0.0, 0.5, 1.0, 2.0}}
     foreign |= {math.sqrt(v) for v in foreign}  # a square may be compared
     return tuple(sorted(foreign))[:MAX_NUMBERS]
+
+
+def by_distribution(numbers: Sequence[float]) -> dict[str, tuple[float, ...]]:
+    """Large ones apart, where results may be infinite whatever the others are."""
+    small, large = (tuple(v for v in numbers if (v >= LARGE) is is_large) for is_large in (False, True))
+    return {name: found for name, found in ((LITERAL_TARGETED, small), (LITERAL_LARGE, large)) if found}
 
 
 def put_together(foreign: Sequence[float], code: str) -> tuple[float, ...]:

@@ -60,7 +60,7 @@ def make_inputs(
 ) -> list[Tensor]:
     """One tensor an input. The same arguments give the same bits on the same kind of device.
 
-    numbers: of the distribution LITERAL_TARGETED, absolute values; turn: which of its cases.
+    numbers: of literal_targeted.by_distribution, absolute values; turn: which of its cases.
     """
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
     base = base_of(distribution)

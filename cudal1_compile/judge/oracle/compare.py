@@ -29,8 +29,9 @@ from cudal1_compile.judge.oracle.error_budget import (
     RMS_LIMIT,
     SAFETY,
     SPECIAL_RTOL,
+    UNIT,
 )
-from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.evaluate import DTYPE_NAME, evaluate
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Program
 
 ROUGHLY = {"f64": 1e-4, "f32": 0.02, "f16": 0.05, "bf16": 0.1}
@@ -169,6 +170,20 @@ def expected_floats(
 def usable(expected: Sequence[Expected]) -> bool:
     """Whether the reference is finite enough for its inputs to be used."""
     return all(e.nonfinite_share <= MAX_NONFINITE for e in expected)
+
+
+def free_where_beyond(expected: Expected) -> Expected:
+    """Where too much of the reference is not finite, anything is right that is beyond the output's dtype.
+
+    Also where a sum's terms are, as its tolerance tells: in another order it leaves the dtype.
+    """
+    if expected.nonfinite_share <= MAX_NONFINITE:
+        return expected
+    assert expected.tolerance is not None and expected.other is not None, "discrete outputs are finite"
+    dtype = DTYPE_NAME[expected.other.dtype]
+    size = expected.want.abs() + expected.tolerance / UNIT[dtype]
+    within = expected.other.isfinite() & (size <= LARGEST[dtype])
+    return replace(expected, tolerance=expected.tolerance.masked_fill(~within, inf))
 
 
 def measure(got: Tensor, expected: Expected) -> Tensor:
