@@ -1,7 +1,7 @@
 """What a user gets with default options and empty caches: how much of the GPU's time is decided, and how soon.
 
     python -m benchmarks.coverage --out OUT --work WORK --seconds 3000     on a GPU: all jobs that have no row yet
-    python -m benchmarks.coverage --out OUT --work WORK --part 1/4 --gpu 0 a quarter of them, on the first GPU
+    python -m benchmarks.coverage --out OUT --work WORK --gpus 4           on four, each with a share of the cores
     python -m benchmarks.coverage --out OUT --work WORK --rate             candidates judged a second
     python -m benchmarks.coverage --out OUT --work W1 --collect W2 W3      writes coverage.h100.json of all rows
     python -m benchmarks.coverage --dry --out OUT --work WORK              on a CPU, tiny: proves the script
@@ -14,8 +14,7 @@ with empty caches; the backend with default options and an empty cache, then all
 row says so: `failed` counts it.
 
 WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's
-end cut off leaves none. Several runs may share a machine: give each a --gpu, cores of its own (taskset) and a
-WORK. A set that lacks jobs is written as NAME.partial.GPU.json.
+end cut off leaves none. The longest come first. A set that lacks jobs is written as NAME.partial.GPU.json.
 """
 
 from __future__ import annotations
@@ -27,17 +26,20 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any
 
 from benchmarks.coverage_jobs import JOBS, Job, job_named
 from benchmarks.coverage_summary import describe, intervals, is_over, limit_s, speedup, summarise, value
 from benchmarks.result_file import commit, versions, write_result
-from benchmarks.side_by_side import Place, start_child, stop_children
+from benchmarks.side_by_side import Place, share_cores, start_child, stop_children
 from cudal1_compile.options import DEFAULT_GRAPH_BUDGET_S
 
 INDUCTOR_LIMIT_S = 120.0
@@ -48,6 +50,7 @@ USUAL_JOB_S = 100.0  # less time than the longest of its kind took, or this befo
 DRY_JOBS = ("linear_layer_norm", "rms_norm_bf16", "gpt2.train")
 POLL_S = 0.1
 ROWS = "rows.jsonl"
+ONE_ROW = threading.Lock()  # is written at a time
 
 
 class OutOfTime(Exception):
@@ -56,51 +59,67 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Run:
+    """What is measured in one place, one job after the other."""
+
     work: Path
     deadline: float  # monotonic
-    gpu: str  # for CUDA_VISIBLE_DEVICES; empty: as it is
+    over: threading.Event  # set: it ends before that
+    place: Place
     graphs: bool
     dry: bool
+
+    @property
+    def left_s(self) -> float:
+        return -1.0 if self.over.is_set() else self.deadline - time.monotonic()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(argv)
-    run = Run(
-        arguments.work,
-        time.monotonic() + arguments.seconds,
-        gpu_name(arguments.gpu, os.environ.get("CUDA_VISIBLE_DEVICES", "")),
-        arguments.graphs,
-        arguments.dry,
-    )
-    run.work.mkdir(parents=True, exist_ok=True)
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    end, over = time.monotonic() + arguments.seconds, threading.Event()
+    places = gpu_places(arguments.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    runs = [Run(arguments.work, end, over, place, arguments.graphs, arguments.dry) for place in places]
     if arguments.rate:
-        measure_rate(run)
+        measure_rate(runs[0])
     elif arguments.collect is None:
-        measure_jobs(run, wanted_jobs(arguments))
+        measure_jobs(runs, wanted_jobs(arguments))
     return collect(arguments)
 
 
-def measure_jobs(run: Run, wanted: Sequence[Job]) -> None:
+def measure_jobs(runs: Sequence[Run], wanted: Sequence[Job]) -> None:
     """Those that have no row yet, until the time is over."""
-    known = {row["job"] for row in read_rows([run.work])}
-    longest_s: dict[tuple[str, bool], float] = {}  # of jobs of a kind
-    for job in (j for j in wanted if j.name not in known):
-        left_s = run.deadline - time.monotonic()
-        kind = job.kind, job.train
-        usual_s = longest_s.get(kind, USUAL_JOB_S)
-        if left_s < usual_s and not run.dry:
-            say(f"{left_s:.0f} s are left, such a job takes {usual_s:.0f} s: {job.name} waits")
-            continue
-        begin = time.monotonic()
+    known = {row["job"] for row in read_rows([runs[0].work])}
+    waiting: SimpleQueue[Job] = SimpleQueue()
+    for job in sorted(wanted, key=lambda job: (job.kind == "task", not job.train)):
+        if job.name not in known:
+            waiting.put(job)
+    with ThreadPoolExecutor(len(runs)) as lanes:
         try:
-            row = measure_job(run, job)
-        except OutOfTime:
-            say(f"the time is over: {job.name} waits")
-            return
-        longest_s[kind] = max(longest_s.get(kind, 0.0), time.monotonic() - begin)
-        with (run.work / ROWS).open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
-        say(f"[{time.monotonic() - begin:4.0f} s] {line_of(row)}")
+            list(lanes.map(lambda run: measure_some(run, waiting), runs))
+        finally:
+            runs[0].over.set()
+
+
+def measure_some(run: Run, waiting: SimpleQueue[Job]) -> None:
+    longest_s: dict[tuple[str, bool], float] = {}  # of jobs of a kind
+    with contextlib.suppress(Empty):
+        while True:
+            job = waiting.get_nowait()
+            kind = job.kind, job.train
+            usual_s = longest_s.get(kind, USUAL_JOB_S)
+            if run.left_s < usual_s and not run.dry:
+                say(f"{run.left_s:.0f} s are left, such a job takes {usual_s:.0f} s: {job.name} waits")
+                continue
+            begin = time.monotonic()
+            try:
+                row = measure_job(run, job)
+            except OutOfTime:
+                say(f"the time is over: {job.name} waits")
+                return
+            longest_s[kind] = max(longest_s.get(kind, 0.0), time.monotonic() - begin)
+            with ONE_ROW, (run.work / ROWS).open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+            say(f"[{time.monotonic() - begin:4.0f} s] {line_of(row)}")
 
 
 def measure_job(run: Run, job: Job) -> dict[str, Any]:
@@ -169,11 +188,11 @@ class Child:
         """Its exit code; None where it was ended at its limit. Raises OutOfTime where the run's end came first."""
         end = time.monotonic() + limit
         try:
-            while (code := self.process.poll()) is None and time.monotonic() < min(end, run.deadline):
+            while (code := self.process.poll()) is None and time.monotonic() < end and run.left_s > 0:
                 time.sleep(POLL_S)
         finally:
             stop_children([self.process])
-        if code is None and run.deadline < end:
+        if code is None and run.left_s <= 0:
             raise OutOfTime
         return code
 
@@ -190,7 +209,7 @@ def hold(run: Run, command: Sequence[str], file: Path, log_name: str) -> Child:
     logs = run.work / "logs"
     logs.mkdir(exist_ok=True)
     with (logs / f"{log_name}.log").open("wb") as log:
-        place = Place(environment_of(run, file.parent))
+        place = Place({**environment_of(run, file.parent), **run.place.environment}, run.place.cores)
         return Child(start_child([sys.executable, *command], place, log), file)
 
 
@@ -218,17 +237,21 @@ def environment_of(run: Run, caches: Path) -> dict[str, str]:
     found = {name: str((caches / place).absolute()) for name, place in places.items()}
     if run.dry:  # no time of it is reported
         found["TORCHINDUCTOR_CACHE_DIR"] = str((run.work / "inductor").absolute())
-    return found | ({"CUDA_VISIBLE_DEVICES": run.gpu} if run.gpu else {})
+    return found
 
 
-def gpu_name(index: int | None, visible: str) -> str:
-    """Of the GPUs that this process may see. Raises ValueError where there is no such one."""
-    if index is None:
-        return ""
-    names = [name for name in visible.split(",") if name]
-    if names and index >= len(names):
-        raise ValueError(f"--gpu {index}: CUDA_VISIBLE_DEVICES={visible} has {len(names)}")
-    return names[index] if names else str(index)
+def gpu_places(count: int, visible: str) -> list[Place]:
+    """Each of the first GPUs that this process may see, with its share of the cores. Raises ValueError.
+
+    count: 0 for this process's place as it is.
+    """
+    if not count:
+        return [Place({})]
+    names = [name for name in visible.split(",") if name] or [str(index) for index in range(count)]
+    if count > len(names):
+        raise ValueError(f"--gpus {count}: CUDA_VISIBLE_DEVICES={visible} has {len(names)}")
+    pairs = zip(names, share_cores(count), strict=False)
+    return [Place({"CUDA_VISIBLE_DEVICES": name}, cores) for name, cores in pairs]
 
 
 def measure_rate(run: Run) -> None:
@@ -302,15 +325,12 @@ def say(text: str) -> None:
 
 
 def wanted_jobs(arguments: argparse.Namespace) -> list[Job]:
-    """Raises ValueError for a job or a part that there is not."""
+    """Raises ValueError for a job that there is not."""
     if arguments.jobs:
         return [job_named(name) for name in arguments.jobs.split(",")]
     if arguments.dry:
         return [job_named(name) for name in DRY_JOBS]
-    part, _, parts = arguments.part.partition("/")
-    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
-        raise ValueError(f"--part {arguments.part}: expected 1/4 for the first quarter of the jobs")
-    return list(JOBS[int(part) - 1 :: int(parts)])
+    return list(JOBS)
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -319,9 +339,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for rows, logs and caches")
     parser.add_argument("--name", default="coverage", help="of the file; coverage.before for an older tree")
     parser.add_argument("--jobs", default="", help="names, by commas")
-    parser.add_argument("--part", default="1/1", help="2/4: the second quarter of the jobs")
     parser.add_argument("--seconds", type=float, default=3e5, help="of the whole run")
-    parser.add_argument("--gpu", type=int, help="of those in CUDA_VISIBLE_DEVICES")
+    parser.add_argument("--gpus", type=int, default=0, help="so many jobs at a time, each on a GPU of its own")
     parser.add_argument("--graphs", action="store_true", help="reduce-overhead too, with the same kernels")
     parser.add_argument("--rate", action="store_true", help="measures candidates a second and no job")
     parser.add_argument("--collect", type=Path, nargs="*", help="measures nothing, adds these folders' rows")

@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from benchmarks.coverage_rate import large_regions, stage_of
 from benchmarks.coverage_trace import Call, Graph, Owners, shares
 from benchmarks.model_contenders import Contender, Step
 from benchmarks.model_kernels import OUTSIDE, Launch
+from benchmarks.side_by_side import Place
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.verdict import Deferred, Rejected
 from cudal1_compile.synthesis import Outcome, Unfinished
@@ -374,29 +376,38 @@ def test_rows_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
         coverage.read_rows([tmp_path / "a"])
 
 
-def test_parts_are_disjoint_and_whole(tmp_path: Path) -> None:
-    def names(part: str) -> list[str]:
-        return [
-            job.name for job in coverage.wanted_jobs(coverage.parse_arguments(words(tmp_path, "--part", part)))
-        ]
+def test_gpus_share_the_jobs_and_the_longest_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    both = threading.Barrier(2, timeout=60)
 
-    assert sorted(names("1/3") + names("2/3") + names("3/3")) == sorted(job.name for job in JOBS)
-    with pytest.raises(ValueError, match="expected 1/4"):
-        names("4/3")
+    def measure(run: coverage.Run, job: Any) -> dict[str, Any]:
+        asked.append((run.place.environment["CUDA_VISIBLE_DEVICES"], job.name))
+        both.wait()
+        return row(job.name)
+
+    monkeypatch.setattr(coverage, "measure_job", measure)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert coverage.main(words(tmp_path, "--jobs", "softmax,gelu,vit,vit.train", "--gpus", "2")) == 0
+    gpus, jobs = zip(*asked, strict=True)
+    assert sorted(gpus[:2]) == sorted(gpus[2:]) == ["2", "3"]
+    assert set(jobs[:2]) == {"vit", "vit.train"} and set(jobs[2:]) == {"softmax", "gelu"}
+    assert len(coverage.read_rows([tmp_path / "work"])) == 4
 
 
 def test_a_gpu_is_one_of_those_that_may_be_seen() -> None:
-    assert [coverage.gpu_name(None, "2,3"), coverage.gpu_name(1, ""), coverage.gpu_name(1, "2,3")] == [
-        "",
-        "1",
-        "3",
-    ]
+    def seen(count: int, visible: str) -> list[str]:
+        return [p.environment.get("CUDA_VISIBLE_DEVICES", "") for p in coverage.gpu_places(count, visible)]
+
+    assert (seen(0, "2,3"), seen(2, ""), seen(1, "2,3")) == ([""], ["0", "1"], ["2"])
+    one, other = coverage.gpu_places(2, "")
+    assert not one.cores & other.cores
     with pytest.raises(ValueError, match="has 2"):
-        coverage.gpu_name(2, "2,3")
+        coverage.gpu_places(3, "2,3")
 
 
 def run_of(work: Path, seconds: float) -> coverage.Run:
-    return coverage.Run(work, time.monotonic() + seconds, "", graphs=False, dry=True)
+    end, place = time.monotonic() + seconds, Place({})
+    return coverage.Run(work, end, threading.Event(), place, graphs=False, dry=True)
 
 
 def test_a_process_is_ended_at_its_limit_and_at_the_runs_end(tmp_path: Path) -> None:
