@@ -34,12 +34,14 @@ import torch
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.regions import family_of
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
+from cudal1_compile.codegen.replies import complete
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.kernel.candidate import CandidateError, parse_reply
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.heldout import HeldOutProgram, read_heldout
 from cudal1_trainer.tasks.variants import write_variants
 
@@ -113,7 +115,7 @@ def read_replies(path: Path) -> dict[str, list[str]]:
 def make_job(item: Sampled, teachers: int) -> tuple[Job, dict[str, str]]:
     """A job with one name for each distinct code; sample -> that name, or why the sample has no code."""
     codes: dict[str, str] = {}
-    of_sample = name_codes(item.replies, codes, "s")
+    of_sample = name_codes(item.program.text, item.replies, codes, "s")
     named = tuple((name, code) for code, name in codes.items())
     if teachers:
         written = write_variants(item.program.program, teachers)
@@ -121,12 +123,16 @@ def make_job(item: Sampled, teachers: int) -> tuple[Job, dict[str, str]]:
     return Job(item.ident, item.program.text, named), of_sample
 
 
-def name_codes(replies: Sequence[str], codes: dict[str, str], prefix: str) -> dict[str, str]:
-    """Sample -> its code's name, or ! and why it has none; adds to `codes` (code -> name) those that are new."""
+def name_codes(text: str, replies: Sequence[str], codes: dict[str, str], prefix: str) -> dict[str, str]:
+    """Sample -> its code's name, or ! and why it has none; adds to `codes` (code -> name) those that are new.
+
+    text: of the program.
+    """
+    program = parse_program(text)
     of_sample: dict[str, str] = {}
     for i, reply in enumerate(replies):
         try:
-            code = parse_reply(reply).code
+            code = complete(program, parse_reply(reply)).code
         except CandidateError as error:
             of_sample[f"{prefix}{i}"] = f"!{error}"
             continue

@@ -115,7 +115,7 @@ def make_job(
 ) -> tuple[Job, dict[str, dict[str, str]]]:
     """All arms' distinct codes; of each arm sample -> the name of its code. The ident tells what is measured."""
     codes: dict[str, str] = {}
-    names = {arm: name_codes(some, codes, f"{arm}/") for arm, some in replies.items()}
+    names = {arm: name_codes(program.text, some, codes, f"{arm}/") for arm, some in replies.items()}
     ident = hashlib.sha256(json.dumps([program.text, codes]).encode()).hexdigest()[:16]
     named = tuple((name, code) for code, name in codes.items())
     return Job(ident, program.text, named, tf32=is_in_tf32(program.family)), names

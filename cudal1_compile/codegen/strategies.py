@@ -81,6 +81,28 @@ def fit(program: Program, schedule: Schedule) -> Schedule | None:
     return replace(schedule, stages=found) if len(found) == count else None
 
 
+def why_illegal(program: Program, schedule: Schedule) -> str | None:
+    """The sentence why a schedule cannot be lowered for this program as it stands; None where it can."""
+    plan = cut_stages(program, flat=schedule.flat)
+    if plan is None:
+        return "no schedule leads to a kernel of this region: write it in a ```cuda block"
+    if schedule in variants(program):
+        return None
+    if schedule.strategy not in STRATEGIES:
+        return f"'{schedule.strategy}.' is none of {', '.join(STRATEGIES)}"
+    choices = _choices(program, schedule)
+    if len(schedule.stages) != len(choices):
+        return f"the design has {len(schedule.stages)} stages, this region has {len(choices)}"
+    for i, (stage, legal) in enumerate(zip(schedule.stages, choices, strict=True)):
+        if stage in legal:
+            continue
+        near, kinds = _nearest(stage, legal), ", ".join(dict.fromkeys(s.kind for s in legal))
+        if near is None:
+            return f"stage {i}: '{stage.kind}' is none of the kinds that this stage may have: {kinds}"
+        return f"stage {i}: '{stage.describe()}' cannot be lowered here; the nearest is '{near.describe()}'"
+    return None
+
+
 def _choices(program: Program, schedule: Schedule) -> Sequence[Sequence[StageSchedule]]:
     """Of each stage of its plan; none where it has no plan."""
     plan = cut_stages(program, flat=schedule.flat)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.codegen.strategies import STRATEGIES, fit, is_whole, stages_of, variants, write_code
+from cudal1_compile.codegen.strategies import STRATEGIES, fit, stages_of, variants, write_code
 from cudal1_compile.codegen.words import read_design, write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
@@ -26,7 +26,7 @@ __all__ = ["TEMPLATES", "Schedule", "Template", "draw_reply", "variants", "write
 
 
 def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exemplar] = ()) -> Reply | None:
-    """The reply of one variant; None where Reply V1's limits (launches, scratch, grid) refuse it."""
+    """The reply of one variant; None where Reply V2's limits (launches, scratch, grid) refuse it."""
     code = write_code(program, schedule)
     try:
         parse_candidate(code, program)
@@ -36,18 +36,13 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
     return Reply(write_analysis(program, exemplars), design, code)
 
 
-def lower_design(program: Program, design: str) -> Reply | None:
-    """The reply that a design leads to, as near as it can be written; None where it is not whole, or cannot be."""
-    fitted = _fitted(program, design)
-    return write_reply(program, fitted) if fitted is not None and is_whole(program, fitted) else None
-
-
 def fit_design(program: Program, begun: str) -> str | None:
     """A design, or whole stages that begin one, with the nearest numbers that can be written.
 
     None where there are none, or a line cannot be read.
     """
-    fitted = _fitted(program, begun)
+    schedule = read_design(begun)
+    fitted = None if schedule is None else fit(program, schedule)
     if fitted is None:
         return None
     stages = iter(fitted.stages)
@@ -56,11 +51,6 @@ def fit_design(program: Program, begun: str) -> str | None:
         for line in begun.splitlines()
     ]
     return "\n".join(lines)
-
-
-def _fitted(program: Program, design: str) -> Schedule | None:
-    schedule = read_design(design)
-    return None if schedule is None else fit(program, schedule)
 
 
 def draw_reply(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:

@@ -22,7 +22,8 @@ import torch
 
 from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
-from cudal1_compile.codegen.templates import fit_design, lower_design
+from cudal1_compile.codegen.replies import lower_nearest
+from cudal1_compile.codegen.templates import fit_design
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.fast_llama import ALONE, Cooling, FastLlama, Sample, SharedDevice
 from cudal1_compile.generate.linear import fast_cpu_dtype
@@ -81,7 +82,7 @@ class _Asked:
 def _lowered(prompt: str, begun: str) -> str | None:
     """The reply that a design leads to, from what the model has written so far."""
     program, design = _region(prompt), _design(begun)
-    found = None if program is None else lower_design(program, design)
+    found = None if program is None else lower_nearest(program, design)
     return None if found is None else print_reply(found)
 
 

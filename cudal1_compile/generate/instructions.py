@@ -1,6 +1,6 @@
 """The instruction block for generators that were not trained on this project's language.
 
-It tells the task, Reply V1 with its launch plan, the functions of the device header (read from the
+It tells the task, Reply V2 with its launch plan, the functions of the device header (read from the
 comment at the top of the header itself, so that the two cannot drift apart) and the restrictions.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
+from cudal1_compile.codegen.edits.edit import KERNEL_VALUES, STAGE_VALUES
 from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_LAUNCHES, MAX_SCRATCH, SECTIONS
 
 HEADER_PACKAGE = "cudal1_compile.runtime"
@@ -30,9 +31,19 @@ contributes nothing to the reduction. Ranges such as `>0` or `in [0,d1)` hold fo
 ## {sections[0]}
 Compare the variants given: which is fastest and why, what limits it, where the largest gain lies.
 ## {sections[1]}
-The kernel you are about to write: work split, passes over memory, vector width, reductions.
+The kernel you are about to write: work split, passes over memory, vector width, reductions. Or a schedule, in the
+form in which variants show theirs: it is lowered to a kernel, with other kinds and numbers as far as these can be.
 ## {sections[2]}
-One ```cuda block of DEVICE code whose first lines are the launch plan:
+Behind a schedule nothing, or an ```edits block. Its first lines change stages or kernels of what the schedule
+leads to, each by one of: {edits}. Then lines of the kernel may be
+replaced: those to go, each after `- `, must stand together at one place of it, those after `+ ` take their place.
+```edits
+stage 0: block 384
+f0: unroll 8
+- float m = -INFINITY;
++ float m = ld(in0);
+```
+Otherwise one ```cuda block of DEVICE code whose first lines are the launch plan:
 ```cuda
 // scratch: s0 f32[d0]
 // scratch: s1 i32[d0] = 0
@@ -66,8 +77,13 @@ def instruction_block() -> str:
         launches=MAX_LAUNCHES,
         scratch=MAX_SCRATCH,
         block=MAX_BLOCK,
+        edits=", ".join([*(f"`stage N: {knob} V`" for knob in STAGE_VALUES), *map(_kernel_edit, KERNEL_VALUES)]),
         header=header_functions(),
     )
+
+
+def _kernel_edit(knob: str) -> str:
+    return f"`fN: {knob}`" if KERNEL_VALUES[knob] == (0,) else f"`fN: {knob} V`"
 
 
 @cache

@@ -13,7 +13,8 @@
 
 Exemplars stand slowest first and are whole: where the budget does not hold all, the slowest go first.
 A generator with room for it (INSTRUCTED_TOKENS and more) was not trained on this language, so the
-template is then preceded by an instruction block, and the reasons of refused candidates may follow it.
+template is then preceded by an instruction block, a variant's design stands before its code, which it can
+change, and the reasons of refused candidates may follow.
 
 This module chooses no exemplars (exemplars.py) and calls no model.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from cudal1_compile.codegen.replies import schedule_lines
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.kernel.candidate import Exemplar
@@ -50,7 +52,7 @@ def build_prompt(
         raise PromptTooLong(f"the region's text is {used} tokens long, the generator takes {budget_tokens}")
     blocks: list[str] = []
     for exemplar in sorted(exemplars, key=lambda e: e.speedup, reverse=True):
-        block = print_exemplar(exemplar)
+        block = print_exemplar(exemplar, with_design=instructed)
         used += count_tokens(block)
         if used > budget_tokens:
             break
@@ -59,8 +61,9 @@ def build_prompt(
     return _with_refusals(text, refusals, budget_tokens, count_tokens) if instructed else text
 
 
-def print_exemplar(exemplar: Exemplar) -> str:
-    return f"variant {exemplar.speedup:.2f}x\n```cuda\n{exemplar.code.strip()}\n```\n"
+def print_exemplar(exemplar: Exemplar, with_design: bool = False) -> str:
+    design = f"{schedule_lines(exemplar.design)}\n" if with_design and exemplar.design else ""
+    return f"variant {exemplar.speedup:.2f}x\n{design}```cuda\n{exemplar.code.strip()}\n```\n"
 
 
 def find_region(prompt: str) -> Program:

@@ -1,7 +1,8 @@
-"""Reply V1: what a generator writes for a region, as data.
+"""Reply V2: what a generator writes for a region, as data.
 
-A reply has three sections, `## Performance Analysis`, `## Algorithm Design`, `## Code`; the code section
-holds one ```cuda block of DEVICE code whose first lines are the launch plan:
+A reply has three sections, `## Performance Analysis`, `## Algorithm Design`, `## Code`. The code section holds
+nothing, where the design says it all; an ```edits block, which changes what the design leads to (both are for
+codegen/replies.py); or one ```cuda block of DEVICE code whose first lines are the launch plan:
 
     // scratch: s0 f32[d0]
     // scratch: s1 i32[d0] = 0
@@ -38,6 +39,7 @@ DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # neither UTF-8 nor a compiler holds it
 _FENCE = re.compile(r"```(?:cuda|cpp|c\+\+)?\n")
+_EDITS = re.compile(r"```edits\n")
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$", re.ASCII)
 _LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$", re.ASCII)
 # Python reads more: comments, and letters of other alphabets as these, so that one plan had many spellings
@@ -45,7 +47,7 @@ _EXPRESSION = re.compile(r"[\w\s()+*/%,-]*", re.ASCII)
 
 
 class CandidateError(ValueError):
-    """A reply or its launch plan does not follow Reply V1; the sentence goes into the next prompt."""
+    """A reply or its launch plan does not follow Reply V2; the sentence goes into the next prompt."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,8 @@ class Candidate:
 class Reply:
     analysis: str
     design: str
-    code: str
+    code: str  # empty: what the design leads to, with the edits
+    edits: str = ""
 
 
 def parse_reply(text: str) -> Reply:
@@ -193,10 +196,11 @@ def parse_reply(text: str) -> Reply:
     missing = [s for s in SECTIONS if s not in found]
     if missing:
         raise CandidateError(f"reply lacks the section{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
-    code = _block(found["Code"])
+    edits = _block(found["Code"], _EDITS)
+    code = "" if edits or not found["Code"] else _block(found["Code"], _FENCE)
     if code is None:
-        raise CandidateError("section Code holds no ```cuda block")
-    return Reply(found["Performance Analysis"], found["Algorithm Design"], code)
+        raise CandidateError("section Code holds no closed ```cuda or ```edits block, and is not empty")
+    return Reply(found["Performance Analysis"], found["Algorithm Design"], code, (edits or "").strip("\n"))
 
 
 def text_fault(text: str) -> str | None:
@@ -223,16 +227,20 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
         yield name, lines
 
 
-def _block(section: str) -> str | None:
-    """What stands in the first closed block of code."""
-    start = _FENCE.search(section)
+def _block(section: str, fence: re.Pattern[str]) -> str | None:
+    """What stands in the first closed block that opens so."""
+    start = fence.search(section)
     end = section.find("```", start.end()) if start else -1
     return section[start.end() : end] if start and end >= 0 else None
 
 
 def print_reply(reply: Reply) -> str:
-    body = (reply.analysis, reply.design, f"```cuda\n{reply.code.rstrip()}\n```")
-    return "".join(f"## {name}\n{text}\n" for name, text in zip(SECTIONS, body, strict=True))
+    """With its code, where it has that; else with its edits."""
+    kind, block = ("cuda", reply.code.rstrip()) if reply.code else ("edits", reply.edits)
+    body = (reply.analysis, reply.design, f"```{kind}\n{block}\n```" if block else "")
+    return "".join(
+        f"## {name}\n{text}\n" if text else f"## {name}\n" for name, text in zip(SECTIONS, body, strict=True)
+    )
 
 
 def parse_candidate(code: str, program: Program) -> Candidate:
@@ -341,3 +349,6 @@ class Exemplar:
 
     code: str  # the whole cuda block, launch plan included
     speedup: float  # over the best baseline; on the host target a ratio of declared costs
+    design: str = (
+        ""  # that it was lowered from, with edits (codegen/replies.py); none of a kernel as it was written
+    )

@@ -1,6 +1,6 @@
 """Puts a compilable source together: device header, preamble, candidate.
 
-Refuses what device code of Reply V1 may not hold (includes, inline assembly, compiler attributes). This is
+Refuses what device code of Reply V2 may not hold (includes, inline assembly, compiler attributes). This is
 the compiler's own safety net; the judge's text gate is stricter and words its refusals for a prompt.
 """
 

@@ -114,7 +114,7 @@ class Archive:
         return sorted(found, key=lambda a: (-(a.speedup or 0.0), a.id))
 
     def exemplars(self) -> list[Exemplar]:
-        return [Exemplar(a.code, a.speedup) for a in self.scored() if a.speedup is not None]
+        return [Exemplar(a.code, a.speedup, a.design) for a in self.scored() if a.speedup is not None]
 
     def relatives(self) -> list[Attempt]:
         """Measured candidates for other sizes of the region, fastest first."""

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from cudal1_cache.keys import EntryKey, UnprofitableKey
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, EntryStatus, RegionText
+from cudal1_compile.codegen.replies import complete, design_of
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.verdict import (
     Accepted,
@@ -35,6 +36,7 @@ from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import PARTS, header_text
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.budget import Budget
+from cudal1_fx_passes.program.text import parse_program
 
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
 UNPROFITABLE: EntryStatus = "unprofitable"
@@ -67,7 +69,7 @@ class Proposal:
     region: RegionText
     generator: str
     prompt_digest: str
-    reply: Reply | None  # None: not in the form of Reply V1
+    reply: Reply | None  # with its code; None: it is in no form of Reply V2, or leads to no kernel
     text: str
     fault: str = ""  # why there is no Reply
 
@@ -87,7 +89,9 @@ def read_proposal(region: RegionText, generator: str, prompt: str, text: str) ->
         kept = text[:KEPT_CHARACTERS].encode("utf-8", "replace").decode().replace("\0", "?")
         return Proposal(region, generator, key, None, kept, fault)
     try:
-        return Proposal(region, generator, key, parse_reply(text), text)
+        reply = parse_reply(text)
+        whole = reply if reply.code else complete(parse_program(region.text), reply)
+        return Proposal(region, generator, key, whole, text)
     except CandidateError as error:
         return Proposal(region, generator, key, None, text, str(error))
 
@@ -163,7 +167,7 @@ def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:
         model=model,
         prompt_digest=proposal.prompt_digest,
         analysis=reply.analysis if reply else "",
-        design=reply.design if reply else "",
+        design=design_of(reply) if reply else "",
         code=proposal.code,
         stage=DEFERRED,
         reason="",

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import History, Store
-from cudal1_compile.codegen.templates import lower_design
+from cudal1_compile.codegen.replies import lower_nearest
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
@@ -28,7 +28,7 @@ from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
-from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, print_reply
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.host_cost import baseline_cost
@@ -190,7 +190,9 @@ class RegionTask:
         chosen = []
         if seed is not None:
             own = self.archive.exemplars()
-            others = [] if own else [Exemplar(a.code, a.speedup or 0.0) for a in self.archive.relatives()]
+            others = (
+                [] if own else [Exemplar(a.code, a.speedup or 0.0, a.design) for a in self.archive.relatives()]
+            )
             chosen = choose_exemplars(own, self.exemplars, seed, others)
         return build_prompt(
             self.target.facts(),
@@ -217,14 +219,14 @@ class RegionTask:
         for relative in self.archive.relatives():
             if len(found) == HEIRLOOMS:
                 break
-            if (reply := lower_design(self.program, relative.design)) is not None:
+            if (reply := lower_nearest(self.program, relative.design)) is not None:
                 found.setdefault(normalised_digest(reply.code), reply)
         return list(found.values())
 
     def inherit(self, heritage: Sequence[Reply]) -> None:
         """In place of a first round of proposals."""
         self._asked = 1
-        rows = [read_proposal(self.region, INHERITED, "", print_reply(reply)) for reply in heritage]
+        rows = [Proposal(self.region, INHERITED, "", reply, reply.code) for reply in heritage]
         self.archive.put([self._first_row(row) for row in rows])
 
     def take_replies(self, request: Request, replies: Sequence[str]) -> None:

@@ -22,12 +22,14 @@ from synthesis_doubles import ScriptedGenerator
 from cudal1_cache import Store
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred
 from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, Unprofitable, Won, synthesize
+from cudal1_compile.synthesis.task import RegionTask
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -102,6 +104,42 @@ def test_good_wins_wrong_is_refused_and_round_two_sees_what_was_measured(judge: 
     assert f"variant {good.speedup:.2f}x" in second and code(96).strip() in second
     assert code(divisor="(total + 1.0f)").strip() not in second
     assert entry.speedup == max(a.speedup for a in rows if a.stage == "accepted" and a.speedup is not None)
+
+
+def test_designs_and_edits_alone_win_and_are_shown_and_inherited(judge: Judge) -> None:
+    """From a generator with room for instructions, as a large language model is."""
+    store = Store.memory()
+    row_sum = (
+        "region v1\ndims d0=64 d1={}\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nt1 f32[d0] = sum(t0) over d1\n"
+        "out0 f32[d0] = t1\n"
+    )
+    region = canonicalise(parse_program(row_sum.format(512)))
+    head = "## Performance Analysis\nx\n## Algorithm Design\n"
+    design = "grouped.\nstage 0: block, vector 4, block 128"
+    edits = "f0: unroll 8\n- float p1 = 0.0f;\n+ float p1 = -0.0f;"
+    replies = [
+        f"{head}{design}\n## Code\n",
+        f"{head}{design}\n## Code\n```edits\n{edits}\n```\n",
+        f"{head}{design.replace('vector 4', 'vector 3')}\n## Code\n",
+    ]
+    generator = ScriptedGenerator(lambda call, prompts, n: [replies for _ in prompts], budget_tokens=32_768)
+    outcome = synthesize(region, generator, judge, store, BUDGET)
+    assert isinstance(outcome.result, Won), outcome
+    rows = {a.design: a for a in store.attempts(fingerprint(region), HOST.key)}
+    kept = f"{design}\nedit " + edits.replace("\n", "\nedit ")
+    plain, edited = rows[design], rows[kept]
+    assert (
+        plain.code != edited.code
+        and "-0.0f" in edited.code
+        and {plain.stage, edited.stage} <= {"accepted", "timed"}
+    )
+    refused = next(a for a in rows.values() if a.stage == "text")
+    assert "'block, vector 3, block 128' cannot be lowered here; the nearest is" in refused.reason
+    last = generator.prompts[-1]
+    assert f"x\n{kept}\n```cuda" in last and refused.reason in last
+    other = canonicalise(parse_program(row_sum.format(768)))
+    heirs = RegionTask(other, generator, HOST, store, BUDGET, 0, ExemplarConfig()).heritage()
+    assert any("-0.0f" in heir.code for heir in heirs)
 
 
 def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

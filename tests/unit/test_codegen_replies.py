@@ -12,19 +12,26 @@ import pytest
 from generate_models import ROWS
 
 from cudal1_compile.codegen.repair.plan import other_stage, repair_plan
+from cudal1_compile.codegen.replies import complete, design_of, lower_nearest
 from cudal1_compile.codegen.stages.schedule import parse_schedule
 from cudal1_compile.codegen.templates import (
     TEMPLATES,
     draw_reply,
     fit_design,
-    lower_design,
     variants,
     write_analysis,
     write_reply,
 )
 from cudal1_compile.codegen.words import read_design
 from cudal1_compile.generate.prompt import build_prompt
-from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate, parse_reply, print_reply
+from cudal1_compile.kernel.candidate import (
+    CandidateError,
+    Exemplar,
+    Reply,
+    parse_candidate,
+    parse_reply,
+    print_reply,
+)
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_fx_passes.program.ir import Program
@@ -74,7 +81,7 @@ def test_a_design_says_all_that_its_code_takes(family: str) -> None:
             reply = write_reply(program, schedule)
             if reply is not None:
                 assert read_design(reply.design) == schedule
-                assert lower_design(program, reply.design) == reply
+                assert lower_nearest(program, reply.design) == reply
 
 
 @pytest.mark.parametrize(
@@ -93,8 +100,8 @@ def test_a_design_says_all_that_its_code_takes(family: str) -> None:
 def test_what_is_no_whole_design_of_a_program_leads_to_no_code(change: Callable[[str], str]) -> None:
     program = parse_program(ROWS)
     reply = write_reply(program, variants(program)[0])
-    assert reply is not None and lower_design(program, reply.design) == reply
-    assert change(reply.design) != reply.design and lower_design(program, change(reply.design)) is None
+    assert reply is not None and lower_nearest(program, reply.design) == reply
+    assert change(reply.design) != reply.design and lower_nearest(program, change(reply.design)) is None
 
 
 def test_numbers_that_cannot_be_written_become_the_nearest_ones() -> None:
@@ -106,7 +113,7 @@ def test_numbers_that_cannot_be_written_become_the_nearest_ones() -> None:
     (stage,) = joined.stages
     guessed = replace(stage, splits=stage.splits + 1, vector=8)
     design = reply.design.replace(stage.describe(), guessed.describe())
-    assert design != reply.design and lower_design(program, design) == reply
+    assert design != reply.design and lower_nearest(program, design) == reply
     head = design.partition("\nf0:")[0]
     assert fit_design(program, head) == reply.design.partition("\nf0:")[0]
     assert fit_design(program, head.replace(": joined", ": tile")) is None, "another kind is another design"
@@ -330,3 +337,68 @@ def test_replies_build_for_hopper(family: str, tmp_path: Path) -> None:
         binary = build(program, parse_candidate(reply.code, program), H100)
         spilled = {n: k.local_bytes for n, k in binary.kernels.items() if k.local_bytes > 64}
         assert not spilled, f"{spilled}\n{print_program(program)}\n{reply.design}"
+
+
+ROW_SUM = parse_program(
+    "region v1\ndims d0=4096 d1=1024\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
+)
+
+
+def _written(code: str, design: str = "") -> str:
+    return f"## Performance Analysis\nx\n## Algorithm Design\n{design}\n## Code\n{code}"
+
+
+def _first_design() -> tuple[str, Reply]:
+    reply = write_reply(ROW_SUM, variants(ROW_SUM)[0])
+    assert reply is not None
+    return "\n".join(line for line in reply.design.splitlines() if not line.startswith("f")), reply
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\n\n"])
+def test_a_reply_without_a_kernel_is_its_design_as_lowered(ending: str) -> None:
+    design, plain = _first_design()
+    found = complete(ROW_SUM, parse_reply(_written(ending, design)))
+    assert (found.code, found.edits) == (plain.code, "")
+    assert parse_reply(print_reply(replace(found, code=""))) == replace(found, code="")
+
+
+def test_edits_change_what_the_design_leads_to_and_are_kept_with_it() -> None:
+    design, plain = _first_design()
+    line = next(x for x in plain.code.splitlines() if " = 0.0f;" in x)
+    edits = f"f0: min blocks 2\n- {line.strip()}\n+ {line.replace('0.0f', '-0.0f')}"
+    reply = parse_reply(_written(f"```edits\n{edits}\n```", design))
+    assert reply.edits == edits and parse_reply(print_reply(reply)) == reply
+    found = complete(ROW_SUM, reply)
+    changed = set(found.code.splitlines()) - set(plain.code.splitlines())
+    assert line.replace("0.0f", "-0.0f") in changed and any("__launch_bounds__" in x for x in changed)
+    again = lower_nearest(ROW_SUM, design_of(found))
+    assert again is not None and again.code == found.code
+    # at a size where the line is another the design alone is inherited
+    other = lower_nearest(ROW_SUM, design_of(replace(found, edits="- no such line\n+ x")))
+    assert other is not None and other.code == plain.code
+
+
+@pytest.mark.parametrize(
+    ("design", "edits", "why"),
+    [
+        ("one block a row, in registers", "", "no schedule that could be lowered"),
+        ("grouped.\nstage 0: block, vector 3, block 100", "", "the nearest is 'block, vector "),
+        ("grouped.\nstage 0: octopus, vector 4, block 128", "", "'octopus' is none of the kinds"),
+        ("grouped.\nstage 0: block, vector 4, block 256\nstage 1: exact, vector 4, block 256", "", "has 2 stages"),
+        ("magic.\nstage 0: block, vector 1, block 96", "", "'magic.' is none of pointwise, grouped"),
+        (None, "f9: unroll 4", "no kernel f9"),
+        (None, "- no such line\n+ x", "'- no such line' stands at none of the places"),
+        (None, "- }\n+ }", "stands at "),
+        (None, "+ x", "follows no line"),
+        (None, "\n".join(f"- line {i}\n+ x" for i in range(40)), "more than 32 edits"),
+    ],
+)
+def test_what_cannot_be_lowered_says_why(design: str | None, edits: str, why: str) -> None:
+    text = _written(f"```edits\n{edits}\n```" if edits else "", _first_design()[0] if design is None else design)
+    with pytest.raises(CandidateError, match=re.escape(why)):
+        complete(ROW_SUM, parse_reply(text))
+
+
+def test_a_kernel_that_was_begun_is_no_design() -> None:
+    with pytest.raises(CandidateError, match="no closed ```cuda"):
+        parse_reply(_written("```cuda\n// launch: k<<<1", _first_design()[0]))

@@ -127,7 +127,7 @@ def _edited_kernel(program: Program, code: str, launches: Sequence[Launch], edit
 
 
 def _launches(program: Program, code: str) -> tuple[Launch, ...]:
-    """Those of a code that Reply V1 and a block's shared memory allow."""
+    """Those of a code that Reply V2 and a block's shared memory allow."""
     try:
         launches = parse_candidate(code, program).launches
     except CandidateError as error:

@@ -2,7 +2,7 @@
 
 Method: the prompt shows two earlier variants of the task with their scores, from a database of the policy's own
 right replies: of N = 2 distinct score buckets, drawn by a softmax over centred bucket means. The reply has three
-sections (Reply V1); its analysis must name the variants in the order in which they were measured: it is checked.
+sections (Reply V2); its analysis must name the variants in the order in which they were measured: it is checked.
 
     score      baseline over candidate by the judge, rounded toward 1; 0 for a refusal, a copy of a shown variant
                and a contradicting analysis; gains that stand out are measured again, on fresh data, and must agree

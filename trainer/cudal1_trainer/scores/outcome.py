@@ -5,7 +5,7 @@
 
     right         accepted, with its score         slow          right, refused for its cost on the host target
     wrong         refused at verify                unbuilt       refused at build
-    malformed     no Reply V1, or a launch plan that does not hold
+    malformed     no Reply V2, or a launch plan that does not hold
     forbidden     a sound launch plan, refused by the text gate: words and state that no honest kernel needs
     unbelievable  refused for its time on a GPU (too fast for its bytes, wrong while timed, another time when
                   measured again), or refused by the long measurement after the quick one had accepted it
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from cudal1_compile.codegen.replies import complete
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_candidate, parse_reply
@@ -83,10 +84,11 @@ def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code
 
 
 def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
-    parsed = parse_reply(reply)
+    program = _program(text)
+    parsed = complete(program, parse_reply(reply))
     if not agrees(parsed.analysis, shown):
         return Outcome("contradicts", reason=parsed.analysis)
-    parse_candidate(parsed.code, _program(text))
+    parse_candidate(parsed.code, program)
     gate = check_text(parsed.code)
     if not isinstance(gate, CleanText):
         return Outcome("forbidden", reason=gate.reason)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from cudal1_compile.codegen.replies import complete
 from cudal1_compile.generate.errors import GeneratorTimeout, PromptTooLong
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.prompt import build_prompt
@@ -100,7 +101,9 @@ def _ask(
     referee.submit(key, [Group(t, found, None) for t, found in codes.items()])
     rulings = referee.result(key)
     for text, found in read.items():
-        scored = _keep(text, {c.code: parse_reply(r) for c, r in found}, rulings, lessons.kept)
+        scored = _keep(
+            text, {c.code: complete(parse_program(text), parse_reply(r)) for c, r in found}, rulings, lessons.kept
+        )
         if scored is not None:
             yield print_scored(scored, text)
 

@@ -59,7 +59,7 @@ def canonical_key(program: Program) -> str:
 
 
 def try_reply(program: Program, schedule: Schedule) -> Reply | None:
-    """The templates' reply; None where Reply V1 refuses it or the template stumbles over the program.
+    """The templates' reply; None where Reply V2 refuses it or the template stumbles over the program.
 
     One program in some hundred thousand must not end a training run, so the mistake is logged, not raised.
     """
