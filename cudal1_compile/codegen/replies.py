@@ -58,6 +58,12 @@ def design_of(reply: Reply) -> str:
     return "\n".join([reply.design, *(EDIT + line for line in reply.edits.splitlines())])
 
 
+def as_design(reply: Reply) -> Reply:
+    """Without its code, where that follows from its design and its edits: what a small model writes."""
+    design = schedule_lines(reply.design)
+    return replace(reply, design=design, code="") if design else reply
+
+
 def schedule_lines(kept: str) -> str:
     """Of what design_of gave those that lead to the code: the schedule's and the edits'; empty for prose."""
     first, *lines = kept.splitlines() or [""]

@@ -22,6 +22,8 @@ from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.ops import OPS, Kind
 
+COMPARED = 2  # exemplars, the fastest
+
 
 def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
     """One line on what limits the region; before it, one on the exemplars where there are any."""
@@ -106,9 +108,19 @@ def describe_code(code: str) -> str:
 
 
 def _compare(exemplars: Sequence[Exemplar]) -> list[str]:
-    """Fastest first, as measured."""
-    ordered = sorted(exemplars, key=lambda e: e.speedup, reverse=True)
+    """The fastest as measured, and what the next ones have instead."""
+    ordered = sorted(exemplars, key=lambda e: e.speedup, reverse=True)[:COMPARED]
     if not ordered:
         return []
-    texts = [f"{e.speedup:.2f}x with {describe_code(e.code)}" for e in ordered]
+    told = [_tell(e) for e in ordered]
+    words = [", ".join(w for w in t if i == 0 or w not in told[0]) or "the same" for i, t in enumerate(told)]
+    texts = [f"{e.speedup:.2f}x with {w}" for e, w in zip(ordered, words, strict=True)]
     return [f"Fastest so far: {texts[0]}." + "".join(f" Slower: {t}." for t in texts[1:])]
+
+
+def _tell(exemplar: Exemplar) -> list[str]:
+    """The fields of its schedule, or what its code shows of one."""
+    if read_design(exemplar.design) is None:
+        return describe_code(exemplar.code).split(", ")
+    lines = [line for line in exemplar.design.splitlines() if line.startswith("stage ")]
+    return [word for line in lines for word in line.partition(": ")[2].split(", ")]

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch
 
 from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
-from cudal1_compile.codegen.replies import lower_nearest
+from cudal1_compile.codegen.replies import as_design, design_of, lower_nearest
 from cudal1_compile.codegen.templates import fit_design
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.fast_llama import ALONE, Cooling, FastLlama, Sample, SharedDevice
@@ -38,7 +38,7 @@ from cudal1_compile.generate.model_files import (
 from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.tokens import Codec, load_codec
-from cudal1_compile.kernel.candidate import print_reply
+from cudal1_compile.kernel.candidate import CandidateError, parse_reply, print_reply
 from cudal1_fx_passes.program.ir import Program
 
 DEFAULT_MAX_NEW = 1536
@@ -50,6 +50,7 @@ REPAIRED_CHARACTERS = 32 * 1024  # of a reply; the longest right ones have 20,00
 WARM_PROMPTS, WARM_REPLIES, WARM_TOKENS = 8, 16, 4  # few, with a step that is captured
 OUTLINE = "\nf0: "  # what comes behind them
 DESIGN = "## Algorithm Design\n"
+WHOLE_TOKENS = 320  # of a reply without code; some designs have a dozen stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,18 @@ def _fitted_head(prompt: str, head: str) -> str | None:
     return None if fitted is None else head.removesuffix(design) + fitted
 
 
+@lru_cache(maxsize=4096)
+def _fitted_design(prompt: str, text: str) -> str | None:
+    """A reply without code, with numbers that can be lowered; None where there are none."""
+    program = _region(prompt)
+    try:
+        reply = parse_reply(text)
+    except CandidateError:
+        return None
+    found = None if program is None or reply.code else lower_nearest(program, design_of(reply))
+    return None if found is None else print_reply(as_design(replace(found, analysis=reply.analysis)))
+
+
 def _design(begun: str) -> str:
     return begun.partition(DESIGN)[2].partition("\n## ")[0]
 
@@ -120,6 +133,8 @@ class BundledGenerator:
         self._lock = threading.Lock()  # of who samples: an abandoned call may still be at it
         self._shared = shared
         self.writes_designs = True
+        # without a word for code it learned to write designs alone (Reply V2), and to be shown them
+        self.reads_designs = self._code_token is None
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         self._positions = checkpoint.settings.max_positions
         # a reply may take all positions that its prompt leaves; long prompts leave it so many
@@ -166,6 +181,8 @@ class BundledGenerator:
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
             )
         end = deadline if deadline != float("inf") else None
+        if self.reads_designs:
+            return self._designs(prompts, coded, n, room, seed, end)
         groups = [
             [_Asked(prompt, ids, self._warm(i), head) for i, head in enumerate(heads)]
             for prompt, ids, heads in zip(
@@ -176,6 +193,31 @@ class BundledGenerator:
         bare = [group for group in groups if all(a.reply is None for a in group)]
         self._write([a for group in bare for a in group], room, seed, end)
         return [[a.reply for a in group if a.reply is not None] for group in groups]
+
+    def _designs(
+        self,
+        prompts: Sequence[str],
+        coded: Sequence[list[int]],
+        n: int,
+        room: int,
+        seed: int,
+        end: float | None,
+    ) -> list[list[str]]:
+        """Different ones as far as there are, the most frequent first, with the nearest numbers that can be.
+
+        What cannot be is a reply only where a prompt has no other: it says what was wrong.
+        """
+        count = n * self.config.draws if n > 1 else 1
+        rows = [ids for ids in coded for _ in range(count)]
+        warm = [self._warm(i) for _ in coded for i in range(count)]
+        drawn = self.sampler.sample_until(rows, min(WHOLE_TOKENS, room), warm, seed, end)
+        texts = [self.codec.decode(s.ids) for s in drawn]
+        found: list[list[str]] = []
+        for i, prompt in enumerate(prompts):
+            some = texts[i * count : (i + 1) * count]
+            legal = [fitted for text in some if (fitted := _fitted_design(prompt, text)) is not None]
+            found.append((self._ranked(legal) or self._ranked(some))[:n])
+        return found
 
     def _warm(self, place: int) -> float:
         """How warm a prompt's reply at that place is."""

@@ -4,7 +4,8 @@
 with probability proportional to exp((mean of i - mean of all bucket means) / tau); `count` DISTINCT
 buckets, then one variant uniformly from each. Distinct buckets give a visible gap, the softmax keeps the
 variants competitive. Width and tau are not published; the values here are this project's own.
-`random` draws uniformly, `none` shows nothing; both exist to be measured against.
+`random` draws uniformly, `none` shows nothing; both exist to be measured against. Where designs are shown, of
+which a prompt holds many, the buckets go round until there are enough.
 
 Only right variants come in: the caller filters. Nothing is stored here, and equal seeds choose equally.
 """
@@ -14,12 +15,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cudal1_compile.kernel.candidate import Exemplar
 
 Choice = Literal["buckets", "random", "none"]
+DESIGNS = 16  # shown in the place of two kernels, which take as many tokens as all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ def choose_exemplars(
         chosen = rng.sample(pool, min(config.count, len(pool)))
     else:
         chosen = _choose_from_buckets(pool, config, rng)
+        while config.count >= DESIGNS and len(chosen) < min(config.count, len(pool)):
+            left = replace(config, count=config.count - len(chosen))
+            chosen += _choose_from_buckets([v for v in pool if v not in chosen], left, rng)
     return sorted(chosen, key=lambda e: e.speedup)
 
 

@@ -11,7 +11,8 @@
     ...
     ```
 
-Exemplars stand slowest first and are whole: where the budget does not hold all, the slowest go first.
+Exemplars stand slowest first and are whole: where the budget does not hold all, the slowest go first. A generator
+that writes designs alone is shown those, in the place of code.
 A generator with room for it (INSTRUCTED_TOKENS and more) was not trained on this language, so the
 template is then preceded by an instruction block, a variant's design stands before its code, which it can
 change, and the reasons of refused candidates may follow.
@@ -40,8 +41,9 @@ def build_prompt(
     budget_tokens: int,
     count_tokens: Callable[[str], int],
     refusals: Sequence[str] = (),
+    designs: bool = False,
 ) -> str:
-    """Raises PromptTooLong where facts and region alone exceed the budget.
+    """Raises PromptTooLong where facts and region alone exceed the budget. designs: in the place of code.
 
     `refusals`, sentences on candidates that failed, reach instructed generators only.
     """
@@ -52,7 +54,7 @@ def build_prompt(
         raise PromptTooLong(f"the region's text is {used} tokens long, the generator takes {budget_tokens}")
     blocks: list[str] = []
     for exemplar in sorted(exemplars, key=lambda e: e.speedup, reverse=True):
-        block = print_exemplar(exemplar, with_design=instructed)
+        block = print_exemplar(exemplar, designs or instructed, not designs)
         used += count_tokens(block)
         if used > budget_tokens:
             break
@@ -61,9 +63,12 @@ def build_prompt(
     return _with_refusals(text, refusals, budget_tokens, count_tokens) if instructed else text
 
 
-def print_exemplar(exemplar: Exemplar, with_design: bool = False) -> str:
-    design = f"{schedule_lines(exemplar.design)}\n" if with_design and exemplar.design else ""
-    return f"variant {exemplar.speedup:.2f}x\n{design}```cuda\n{exemplar.code.strip()}\n```\n"
+def print_exemplar(exemplar: Exemplar, with_design: bool = False, with_code: bool = True) -> str:
+    """A kernel that is of no design has its code in any case."""
+    lines = schedule_lines(exemplar.design) if with_design else ""
+    design = f"{lines}\n" if lines else ""
+    code = f"```cuda\n{exemplar.code.strip()}\n```\n" if with_code or not lines else ""
+    return f"variant {exemplar.speedup:.2f}x\n{design}{code}"
 
 
 def find_region(prompt: str) -> Program:

@@ -66,6 +66,12 @@ class WritesDesigns(Protocol):
 
 
 @runtime_checkable
+class ReadsDesigns(Protocol):
+    reads_designs: bool
+    """Its prompts show designs in the place of kernels."""
+
+
+@runtime_checkable
 class GivesWay(Protocol):
     gives_way: bool
     """Between two steps on its GPU it lets the judge have that: it may be asked while the judge is at work."""
@@ -85,6 +91,10 @@ class LeavesDevice(Protocol):
 
 def prompts_at_once(generator: Generator) -> int:
     return generator.prompts_at_once if isinstance(generator, LikesMany) else PROMPTS_AT_ONCE
+
+
+def reads_designs(generator: Generator) -> bool:
+    return isinstance(generator, ReadsDesigns) and generator.reads_designs
 
 
 def leave_device(generator: Generator) -> None:

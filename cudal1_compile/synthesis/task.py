@@ -23,9 +23,9 @@ from cudal1_cache.store import History, Store
 from cudal1_compile.codegen.replies import lower_nearest
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
-from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
+from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
-from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.generate.protocol import Generator, reads_designs, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply
@@ -193,7 +193,8 @@ class RegionTask:
             others = (
                 [] if own else [Exemplar(a.code, a.speedup or 0.0, a.design) for a in self.archive.relatives()]
             )
-            chosen = choose_exemplars(own, self.exemplars, seed, others)
+            config = replace(self.exemplars, count=DESIGNS) if reads_designs(self.generator) else self.exemplars
+            chosen = choose_exemplars(own, config, seed, others)
         return build_prompt(
             self.target.facts(),
             self.region.text,
@@ -201,6 +202,7 @@ class RegionTask:
             self.generator.budget_tokens,
             token_counter(self.generator),
             self.archive.refusals(REFUSALS),
+            reads_designs(self.generator),
         )
 
     def call_seed(self) -> int:

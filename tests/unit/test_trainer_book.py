@@ -12,13 +12,13 @@ from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_trainer.rl.book import Book
 from cudal1_trainer.rl.form import form_digest, known_hacks
 from cudal1_trainer.rl.launch import find_hacks
-from cudal1_trainer.scores.outcome import Outcome
+from cudal1_trainer.scores.outcome import Code, Outcome
 
 BUCKETS = ExemplarConfig("buckets", 2, 0.1, 0.25)
 
 
 def _note(book: Book, task: int, digest: str, score: float, island: int = 0) -> None:
-    book.note(task, island, digest, f"code {digest}", Outcome("right", score))
+    book.note(task, island, Code(f"code {digest}", digest, f"design {digest}"), Outcome("right", score))
 
 
 def test_two_exemplars_come_from_distinct_buckets_and_never_from_another_task() -> None:
@@ -34,9 +34,9 @@ def test_two_exemplars_come_from_distinct_buckets_and_never_from_another_task() 
 
 def test_a_hack_of_one_task_is_known_on_every_other_and_undecided_is_not() -> None:
     book = Book(1, 8)
-    book.note(1, 0, "h", "code", Outcome("unbelievable"))
-    book.note(1, 0, "u", "code", Outcome("undecided"))
-    book.note(1, 0, "w", "code", Outcome("wrong"))
+    book.note(1, 0, Code("code", "h"), Outcome("unbelievable"))
+    book.note(1, 0, Code("code", "u"), Outcome("undecided"))
+    book.note(1, 0, Code("code", "w"), Outcome("wrong"))
     assert book.known(2, "h") == Outcome("unbelievable")
     assert book.known(1, "u") is None and book.known(2, "w") is None and book.known(1, "w") is not None
 
@@ -46,13 +46,13 @@ def test_code_that_is_a_known_hack_but_for_its_names_is_looked_at_twice() -> Non
     renamed = re.sub(r"\bi\b", "k", re.sub(r"\bf\b", "g", hack)).replace("{", "{  // new\n")
     book = Book(1, 8)
     assert not book.is_suspect(hack)
-    book.note(1, 0, "h", hack, Outcome("unbelievable"))
+    book.note(1, 0, Code(hack, "h"), Outcome("unbelievable"))
     again = Book(1, 8)
     again.load(book.state())
     for known in (book, again):
         assert known.is_suspect(hack) and known.is_suspect(renamed)
         assert not known.is_suspect(hack.replace("st(", "ld("))
-    book.note(1, 0, "w", hack.replace("3", "4"), Outcome("wrong"))
+    book.note(1, 0, Code(hack.replace("3", "4"), "w"), Outcome("wrong"))
     assert not book.is_suspect(hack.replace("3", "4"))
 
 
@@ -76,7 +76,7 @@ def test_islands_do_not_see_each_other_until_the_worst_gets_the_best() -> None:
 def test_its_state_restores_it() -> None:
     book = Book(2, 4)
     _note(book, 3, "a", 1.2, island=1)
-    book.note(3, 0, "h", "code", Outcome("forbidden", 0.0, "asm"))
+    book.note(3, 0, Code("code", "h"), Outcome("forbidden", 0.0, "asm"))
     book.set_reference(3, 1.5)
     book.remember(3, [0.0, None, 1.2])
     again = Book(2, 4)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cudal1_compile.codegen.replies import complete, schedule_lines
 from cudal1_compile.codegen.stages.schedule import parse_schedule, print_schedule
 from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.kernel.candidate import parse_candidate, parse_reply
@@ -191,16 +192,16 @@ def test_contrastive_targets_are_measured_faster_than_what_is_shown(book: ScoreB
         for item in task.variants:
             variant = write_variant(program, parse_schedule(item.name))
             assert variant is not None
-            times[print_program(program), variant.reply.code.strip()] = item.us or 0.0
+            times[print_program(program), schedule_lines(variant.reply.design)] = item.us or 0.0
     rng = random.Random(9)
     seen = 0
     for _ in range(60):
         for program, pair in source.draw(rng):
             text = print_program(program)
-            shown = [block.split("```")[0].strip() for block in pair.prompt.split("```cuda\n")[1:]]
-            target = parse_reply(pair.reply).code.strip()
-            assert all(times[text, target] < times[text, code] for code in shown)
-            seen += len(shown) == 2
+            shown = [block.partition("\n")[2].strip() for block in pair.prompt.split("\nvariant ")[1:]]
+            target = parse_reply(pair.reply).design
+            assert all(times[text, target] < times[text, design] for design in shown)
+            seen += len(shown) > 1
     assert seen > 30
 
 
@@ -217,7 +218,8 @@ def test_pairs_read_back_as_prompt_and_reply(book: ScoreBook) -> None:
     for _ in range(60):
         for program, pair in source.draw(rng):
             assert find_region(pair.prompt) == program
-            parse_candidate(parse_reply(pair.reply).code, program)
+            reply = parse_reply(pair.reply)
+            assert not reply.code and parse_candidate(complete(program, reply).code, program)
 
 
 def test_every_length_up_to_64_is_drawn() -> None:

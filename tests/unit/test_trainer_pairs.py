@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudal1_compile.codegen.replies import as_design, schedule_lines
 from cudal1_compile.kernel.candidate import Reply, parse_reply
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.data.pairs import Measured, choose_triple, contrastive_pair, plain_pair
+from cudal1_trainer.data.pairs import Measured, choose_shown, contrastive_pair, plain_pair
 from cudal1_trainer.scores.scorebook import TaskScore, VariantScore, pack, print_score, read_scores
 
 TEXT = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
@@ -22,7 +23,7 @@ FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"
 
 def _reply(i: int) -> Reply:
     code = f"// launch: k{i}<<<1, 64>>>(in0, out0)\n__global__ void k{i}(const f32* in0, f32* out0 DIMS) {{}}\n"
-    return Reply("One pass.", f"Schedule {i}.", code)
+    return Reply("One pass.", f"pointwise.\nstage 0: exact, vector 1, block {i + 1}\nf0: out0=t0", code)
 
 
 def _measured(times: list[float]) -> list[Measured]:
@@ -32,25 +33,26 @@ def _measured(times: list[float]) -> list[Measured]:
 def test_a_plain_pair_is_the_prompt_of_round_one() -> None:
     pair = plain_pair(FACTS, REGION, _reply(0))
     assert pair.prompt == f"{FACTS}\n{TEXT}"
-    assert parse_reply(pair.reply).code.strip() == _reply(0).code.strip()
+    assert parse_reply(pair.reply) == as_design(_reply(0))
 
 
 @given(st.lists(st.floats(1.0, 1e4), min_size=2, max_size=12), st.integers(0, 2**32))
 def test_the_target_is_strictly_faster_and_the_text_agrees(times: list[float], seed: int) -> None:
-    triple = choose_triple(_measured(times), 1.05, random.Random(seed))
-    if triple is None:
+    found = choose_shown(_measured(times), 1.05, 8, random.Random(seed))
+    if found is None:
         assert max(times) < min(times) * 1.05
         return
-    shown, target = triple
+    shown, target = found
+    assert 1 <= len({s.reply.design for s in shown}) == len(shown) <= 8
     assert all(s.us >= target.us * 1.05 for s in shown)
     pair = contrastive_pair(FACTS, REGION, shown, target, baseline_us=1000.0)
     printed = [float(x) for x in re.findall(r"^variant ([\d.]+)x$", pair.prompt, re.M)]
     assert printed == sorted(printed) and len(printed) == len(shown)
-    codes = re.findall(r"<<<.*\n__global__ void (k\d+)", pair.prompt)
-    assert codes == [f"k{s.reply.design.split()[1][:-1]}" for s in sorted(shown, key=lambda s: -s.us)]
+    designs = re.findall(r"^variant [\d.]+x\n(.*\nstage 0.*)$", pair.prompt, re.M)
+    assert sorted(designs) == sorted(schedule_lines(s.reply.design) for s in shown)
     said = [float(x) for x in re.findall(r"([\d.]+)x with", parse_reply(pair.reply).analysis)]
-    assert said == printed[::-1]
-    assert parse_reply(pair.reply).code.strip() == target.reply.code.strip()
+    assert said == printed[::-1][:2]
+    assert parse_reply(pair.reply).design == schedule_lines(target.reply.design)
 
 
 def test_a_target_that_is_not_faster_is_refused() -> None:
@@ -59,11 +61,10 @@ def test_a_target_that_is_not_faster_is_refused() -> None:
         contrastive_pair(FACTS, REGION, [fast], slow, 1.0)
 
 
-def test_two_variants_are_shown_wherever_there_are_two_apart() -> None:
+def test_as_many_variants_are_shown_as_any_number_up_to_the_most() -> None:
     rng = random.Random(5)
-    found = [choose_triple(_measured([1.0, 2.0, 3.0, 4.0]), 1.05, rng) for _ in range(300)]
-    two = sum(1 for f in found if f is not None and len(f[0]) == 2)
-    assert two > 200
+    found = [choose_shown(_measured([1.0, 2.0, 3.0, 4.0]), 1.05, 3, rng) for _ in range(300)]
+    assert {len(f[0]) for f in found if f is not None} == {1, 2, 3}
 
 
 def _book(path: Path, count: int) -> list[TaskScore]:

@@ -4,9 +4,9 @@ Fresh pairs come from programs x templates, made on the fly: structures that the
 models and from modules written for it, varied (vary.py) and at new sizes (structures.py; with products,
 products.py), and generated tasks, most of them widened to the breadth of real regions (widen.py). Their schedules
 are those that the prior takes for fast.
-Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
-plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
-structure. Chunk c of the stream is a function of (recipe, data folder, c).
+Measured pairs come from the score file, written out by scored.py: contrastive ones (a design strictly faster than
+those shown) and plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint
+and by structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
 The data folder:   heldout.json   families.jsonl   rlval.keys   tokenizer/   scores*.jsonl[.gz]   [prior.npz]
                    structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz   written.jsonl.gz   gathered.jsonl.gz
@@ -33,6 +33,7 @@ from pathlib import Path
 
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.templates import Schedule, variants
+from cudal1_compile.generate.exemplars import DESIGNS
 from cudal1_compile.generate.tokens import load_codec
 from cudal1_compile.kernel.candidate import Reply
 from cudal1_fx_passes.program.canonical import canonicalise
@@ -43,7 +44,7 @@ from cudal1_trainer.data.pairs import (
     Pair,
     choose_baseline,
     choose_facts,
-    choose_triple,
+    choose_shown,
     contrastive_pair,
     plain_pair,
 )
@@ -183,9 +184,9 @@ class Source:
         assert self.scored is not None
         for _ in range(20):
             scored = self.scored.draw(rng)
-            triple = choose_triple(scored.measured, self.recipe.min_gap, rng)
-            if triple is not None:
-                shown, target = triple
+            found = choose_shown(scored.measured, self.recipe.min_gap, DESIGNS, rng)
+            if found is not None:
+                shown, target = found
                 baseline = choose_baseline(scored.measured, scored.aten_us, rng)
                 pair = contrastive_pair(self.scored.facts, scored.program, shown, target, baseline)
                 return [(scored.program, pair)]

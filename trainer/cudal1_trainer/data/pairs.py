@@ -1,9 +1,10 @@
 """Training pairs: a prompt and the reply to learn.
 
-Plain: facts and region, target one template's reply. Contrastive: the prompt also shows two measured variants of
-the same program, slowest first, and the target is a strictly faster third; its analysis opens with a comparison
-of the two that agrees with the measurement. Prompts come from the compiler's own template, so that a pair never
-differs from what the model is asked in use.
+Plain: facts and region, target one template's reply. Contrastive: the prompt also shows measured variants of the
+same program, slowest first, and the target is one that is strictly faster than all; its analysis opens with a
+comparison of the fastest of them that agrees with the measurement. Replies and variants are designs: codegen
+writes their code. Prompts come from the compiler's own template, so that a pair never differs from what the model
+is asked in use.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cudal1_compile.codegen.replies import as_design, design_of
 from cudal1_compile.codegen.templates import write_analysis
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.kernel.candidate import Exemplar, Reply, print_reply
@@ -57,7 +59,8 @@ def choose_facts(rng: random.Random) -> str:
 
 
 def plain_pair(facts: str, program: Program, reply: Reply, kind: Kind = "plain") -> Pair:
-    return Pair(kind, build_prompt(facts, print_program(program), (), 1, lambda _: 0), print_reply(reply))
+    prompt = build_prompt(facts, print_program(program), (), 1, lambda _: 0)
+    return Pair(kind, prompt, print_reply(as_design(reply)))
 
 
 def contrastive_pair(
@@ -67,19 +70,18 @@ def contrastive_pair(
     if any(s.us <= target.us for s in shown):
         raise ValueError(f"target takes {target.us} us, not less than each of {[s.us for s in shown]}")
     ordered = sorted(shown, key=lambda s: -s.us)
-    exemplars = [Exemplar(s.reply.code, baseline_us / s.us) for s in ordered]
-    prompt = build_prompt(facts, print_program(program), exemplars, 1, lambda _: 0)
+    exemplars = [Exemplar(s.reply.code, baseline_us / s.us, design_of(s.reply)) for s in ordered]
+    prompt = build_prompt(facts, print_program(program), exemplars, 1, lambda _: 0, designs=True)
     reply = replace(target.reply, analysis=write_analysis(program, exemplars))
-    return Pair("contrastive", prompt, print_reply(reply))
+    return Pair("contrastive", prompt, print_reply(as_design(reply)))
 
 
-def choose_triple(
-    measured: Sequence[Measured], min_gap: float, rng: random.Random
+def choose_shown(
+    measured: Sequence[Measured], min_gap: float, most: int, rng: random.Random
 ) -> tuple[list[Measured], Measured] | None:
-    """One or two variants to show and a target faster than both by `min_gap`; None where there is no such gap.
+    """Variants to show and a target faster than each by `min_gap`; None where there is no such gap.
 
-    The target is mostly the fastest. What is shown leans to the faster of the slower ones, as the compiler's own
-    choice of exemplars does, and two variants shown differ by `min_gap` as well.
+    The target is mostly the fastest. As many as there are up to some number are shown, the faster ones more often.
     """
     ordered = sorted(measured, key=lambda m: m.us)
     possible = [t for t in ordered if any(s.us >= t.us * min_gap for s in ordered)]
@@ -87,11 +89,11 @@ def choose_triple(
         return None
     target = possible[0] if rng.random() < 0.75 else rng.choice(possible)
     slower = [s for s in ordered if s.us >= target.us * min_gap]
-    first = _lean(slower, rng)
-    apart = [s for s in slower if max(s.us, first.us) >= min(s.us, first.us) * min_gap]
-    if not apart or rng.random() < 0.1:
-        return [first], target
-    return [first, _lean(apart, rng)], target
+    shown: list[Measured] = []
+    for _ in range(min(len(slower), rng.randint(1, most))):
+        shown.append(_lean(slower, rng))
+        slower = [s for s in slower if s is not shown[-1]]
+    return shown, target
 
 
 def choose_baseline(measured: Sequence[Measured], aten_us: float | None, rng: random.Random) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_trainer.rl.form import form_digest
-from cudal1_trainer.scores.outcome import HACKS, Outcome
+from cudal1_trainer.scores.outcome import HACKS, Code, Outcome
 
 Variants = dict[str, Exemplar]  # by digest
 NEARLY = 0.9  # of a template's score, which is a measurement too
@@ -43,16 +43,16 @@ class Book:
     def known(self, task: int, digest: str) -> Outcome | None:
         return self._hacks.get(digest) or self._outcomes[task].get(digest)
 
-    def note(self, task: int, island: int, digest: str, code: str, outcome: Outcome) -> None:
+    def note(self, task: int, island: int, read: Code, outcome: Outcome) -> None:
         """Undecided codes may be asked about again."""
         if outcome.kind == "undecided":
             return
-        self._outcomes[task][digest] = outcome
+        self._outcomes[task][read.digest] = outcome
         if outcome.kind in HACKS:
-            self._hacks[digest] = outcome
-            self._forms.add(form_digest(code))
+            self._hacks[read.digest] = outcome
+            self._forms.add(form_digest(read.code))
         if outcome.kind == "right":
-            self._islands[task][island].setdefault(digest, Exemplar(code, outcome.score))
+            self._islands[task][island].setdefault(read.digest, Exemplar(read.code, outcome.score, read.design))
 
     def suspect(self, digests: Iterable[str]) -> None:
         """Known hacks, by `form_digest`."""
@@ -99,7 +99,7 @@ class Book:
                 t: {d: list(astuple(o)) for d, o in found.items()} for t, found in self._outcomes.items()
             },
             "islands": {
-                t: [{d: [e.code, e.speedup] for d, e in v.items()} for v in islands]
+                t: [{d: [e.code, e.speedup, e.design] for d, e in v.items()} for v in islands]
                 for t, islands in self._islands.items()
             },
             "history": {t: list(h) for t, h in self._history.items()},

@@ -1,8 +1,9 @@
 """Stage 3: contrastive reinforcement learning on the judge's measurements.
 
-Method: the prompt shows two earlier variants of the task with their scores, from a database of the policy's own
-right replies: of N = 2 distinct score buckets, drawn by a softmax over centred bucket means. The reply has three
-sections (Reply V2); its analysis must name the variants in the order in which they were measured: it is checked.
+Method: the prompt shows earlier variants of the task with their scores, from a database of the policy's own right
+replies: of distinct score buckets, drawn by a softmax over centred bucket means. Published are two kernels; here
+it is up to 16 designs, so the buckets go round. The reply has three sections (Reply V2); its analysis must name
+the fastest in the order in which they were measured: it is checked.
 
     score      baseline over candidate by the judge, rounded toward 1; 0 for a refusal, a copy of a shown variant
                and a contradicting analysis; gains that stand out are measured again, on fresh data, and must agree
@@ -10,7 +11,7 @@ sections (Reply V2); its analysis must name the variants in the order in which t
     advantage  within the group of one prompt: GRPO's mean and deviation, or `baseline: leave_one_out`
     loss       clipped ratio, and KL to the checkpoint that the stage began with
 
-Arms: `buckets` as above; `random` draws the two variants uniformly; `plain` is GRPO that shows none. `islands: k`
+Arms: `buckets` as above; `random` draws the variants uniformly; `plain` is GRPO that shows none. `islands: k`
 in a recipe keeps k populations that do not see each other's variants. Not published and chosen here: every number.
 Left out: a reward weighted by the region's share of a model's time (a task is one region here), Inductor as the
 quick baseline (a constant factor of a task, which smoothing removes). --model may be of any kind (base.py).
@@ -31,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudal1_compile.generate.exemplars import Choice, ExemplarConfig
+from cudal1_compile.generate.exemplars import DESIGNS, Choice, ExemplarConfig
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_trainer.errors import mistakes_told
 from cudal1_trainer.recipe import Recipe, StageRecipe
@@ -50,7 +51,7 @@ class Contrastive:
     def __init__(self, stage: StageRecipe) -> None:
         self.name = f"contrastive_{stage.arm}"
         self.objective = Objective(stage.ratio_clip, stage.kl)
-        self.exemplars = ExemplarConfig(CHOICE[stage.arm], width=stage.width, tau=stage.tau)
+        self.exemplars = ExemplarConfig(CHOICE[stage.arm], DESIGNS, stage.width, stage.tau)
         self.advantages = BASELINES[stage.baseline]
 
     def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:

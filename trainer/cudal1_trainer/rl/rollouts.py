@@ -78,7 +78,7 @@ class Desk:
         count, facts = self.codec.count, self.target.facts()
         plain = build_prompt(facts, text, (), self.budget, count)
         left = self.budget - count(self.opening)
-        prompt = build_prompt(facts, text, shown, left, count) if count(plain) <= left else plain
+        prompt = build_prompt(facts, text, shown, left, count, designs=True) if count(plain) <= left else plain
         kept = prompt.count("\nvariant ")
         prompt += self.opening if kept else ""
         return self.codec.encode_prompt(prompt), sorted(shown, key=lambda e: e.speedup)[len(shown) - kept :]
@@ -130,7 +130,7 @@ class Desk:
         if known is not None:
             return known
         outcome = conclude(rulings[self.texts[item.task], read.code], self.target)
-        self.book.note(item.task, item.island, read.digest, read.code, outcome)
+        self.book.note(item.task, item.island, read, outcome)
         return outcome
 
 
@@ -162,5 +162,5 @@ def _item_state(item: Item) -> dict[str, Any]:
     rollouts: list[list[int | str | list[int] | torch.Tensor]] = [
         [r.ids, r.prompt, r.text, r.behaviour, r.reference] for r in item.rollouts
     ]
-    shown = [[e.code, e.speedup] for e in item.shown]
+    shown = [[e.code, e.speedup, e.design] for e in item.shown]
     return {"task": item.task, "island": item.island, "shown": shown, "rollouts": rollouts}

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from cudal1_compile.codegen.replies import complete
+from cudal1_compile.codegen.replies import complete, design_of
+from cudal1_compile.codegen.words import COMPARED
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_candidate, parse_reply
@@ -69,10 +70,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A reply whose text is in order."""
+    """A reply whose text is in order. design: with its edits, as codegen's replies.design_of gives it."""
 
     code: str
     digest: str
+    design: str = ""
 
 
 def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
@@ -95,7 +97,7 @@ def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Cod
     digest = normalised_digest(gate.code)
     if any(digest == normalised_digest(e.code) for e in shown):
         return Outcome("copied")
-    return Code(gate.code, digest)
+    return Code(gate.code, digest, design_of(parsed))
 
 
 @lru_cache(maxsize=1024)
@@ -104,10 +106,11 @@ def _program(text: str) -> Program:
 
 
 def agrees(analysis: str, shown: Sequence[Exemplar]) -> bool:
-    """Whether the analysis opens with every shown speedup, fastest first, as the templates' comparison does."""
+    """Whether the analysis opens with the fastest shown speedups in order, as the templates' comparison does."""
     if not shown:
         return True
-    expected = [f"{e.speedup:.2f}" for e in sorted(shown, key=lambda e: e.speedup, reverse=True)]
+    ordered = sorted(shown, key=lambda e: e.speedup, reverse=True)[:COMPARED]
+    expected = [f"{e.speedup:.2f}" for e in ordered]
     first = analysis.strip().partition("\n")[0]
     return first.startswith("Fastest so far: ") and _FIGURE.findall(first) == expected
 
