@@ -80,7 +80,10 @@ def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
 
 
 def write_scored(data: Path, path: Path, workers: int) -> Path | None:
-    """Writes every usable measured program of a data folder; None where the folder holds none."""
+    """Writes every usable measured program of a data folder; None where the folder holds none.
+
+    Raises ValueError where it holds some and none is usable: training would go on without them.
+    """
     book, heldout = read_scores(score_files(data)), read_heldout(data / "heldout.json")
     taught = [read_lines(p) for p in sorted(data.glob("taught*.jsonl"))]
     facts = {book.facts} if book is not None else set()
@@ -96,6 +99,11 @@ def write_scored(data: Path, path: Path, workers: int) -> Path | None:
             pool.map(partial(_line, heldout=heldout), book.tasks if book is not None else (), chunksize=64)
         )
     kept = [line for line in lines if line is not None]
+    if lines and not kept:
+        raise ValueError(
+            f"{data}: today's templates write none of the {len(lines)} measured programs' code; measure them anew "
+            "(`cudal1 train --steps scores`), or set data.contrastive and data.scored_plain to 0"
+        )
     kept += [json.dumps(raw) for line in taught for raw in line if not heldout.holds(parse_program(raw["text"]))]
     temporary = path.with_suffix(".tmp")
     with lzma.open(temporary, "wt", preset=1) as stream:
