@@ -35,7 +35,7 @@ from cudal1_compile.generate.model_files import (
     model_digest,
     read_checkpoint,
 )
-from cudal1_compile.generate.prompt import find_region
+from cudal1_compile.generate.prompt import find_region, shown_designs
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.kernel.candidate import CandidateError, parse_reply, print_reply
@@ -205,7 +205,7 @@ class BundledGenerator:
     ) -> list[list[str]]:
         """Different ones as far as there are, the most frequent first, with the nearest numbers that can be.
 
-        What cannot be is a reply only where a prompt has no other: it says what was wrong.
+        What its prompt shows is no reply; what cannot be lowered is one only where there is no other: it says why.
         """
         count = n * self.config.draws if n > 1 else 1
         rows = [ids for ids in coded for _ in range(count)]
@@ -216,7 +216,8 @@ class BundledGenerator:
         for i, prompt in enumerate(prompts):
             some = texts[i * count : (i + 1) * count]
             legal = [fitted for text in some if (fitted := _fitted_design(prompt, text)) is not None]
-            found.append((self._ranked(legal) or self._ranked(some))[:n])
+            new = [text for text in legal if design_of(parse_reply(text)) not in shown_designs(prompt)]
+            found.append((self._ranked(new) or self._ranked(some))[:n])
         return found
 
     def _warm(self, place: int) -> float:

@@ -22,6 +22,7 @@ This module chooses no exemplars (exemplars.py) and calls no model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from cudal1_compile.codegen.replies import schedule_lines
@@ -69,6 +70,12 @@ def print_exemplar(exemplar: Exemplar, with_design: bool = False, with_code: boo
     design = f"{lines}\n" if lines else ""
     code = f"```cuda\n{exemplar.code.strip()}\n```\n" if with_code or not lines else ""
     return f"variant {exemplar.speedup:.2f}x\n{design}{code}"
+
+
+def shown_designs(prompt: str) -> set[str]:
+    """Of the variants that a prompt shows as designs alone: their lines, edits among them."""
+    blocks = re.split(r"^variant \d+\.\d\dx\n", prompt, flags=re.M)[1:]
+    return {block.strip() for block in blocks if "```" not in block}
 
 
 def find_region(prompt: str) -> Program:

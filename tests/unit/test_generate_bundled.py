@@ -13,6 +13,7 @@ from generate_models import ROWS, make_checkpoint, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from cudal1_compile.codegen.replies import as_design, complete
 from cudal1_compile.codegen.templates import variants, write_reply
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
@@ -27,9 +28,10 @@ from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.fast_llama import Sample
 from cudal1_compile.generate.model_files import MODEL_DIR
+from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
-from cudal1_compile.kernel.candidate import parse_reply, print_reply
+from cudal1_compile.kernel.candidate import Exemplar, parse_reply, print_reply
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 
@@ -208,6 +210,35 @@ def test_the_code_of_a_design_that_can_be_lowered_is_codegens(
     [found] = generator.propose([f"facts\n{print_program(program)}"], 4, seed=0)
     assert [parse_reply(text) for text in found] == [replies[0], replies[1], replies[2]]
     assert calls == [8]
+
+
+def test_a_model_of_designs_is_asked_once_and_repeats_none_that_its_prompt_shows(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = open_generator(directory, draws=2)
+    monkeypatch.setattr(generator, "codec", load_codec(str(MODEL_DIR / "tokenizer.json")))
+    monkeypatch.setattr(generator, "reads_designs", True)
+    generator._positions = 4096
+    program = parse_program(ROWS)
+    replies = [r for s in variants(program)[:3] if (r := write_reply(program, s)) is not None]
+    first, second, shown = (print_reply(as_design(r)) for r in replies)
+    near = second.replace("block 256", "block 250")
+    drawn = [first, near, second, shown, shown, shown, "no reply", second]
+    calls: list[int] = []
+
+    def sample(rows: list[list[int]], *_: Any) -> list[Sample]:
+        calls.append(len(rows))
+        return [Sample(generator.codec.encode_reply(text)[:-1], True) for text in drawn]
+
+    monkeypatch.setattr(generator.sampler, "sample_until", sample)
+    exemplars = [Exemplar(r.code, 1.0, r.design) for r in replies[2:]]
+    prompt = build_prompt("facts", print_program(program), exemplars, 4096, len, designs=True)
+    assert "```" not in prompt and as_design(replies[2]).design in prompt
+    [found] = generator.propose([prompt], 4, seed=0)
+    assert found == [first, second] and calls == [8]
+    assert [complete(program, parse_reply(text)).code for text in found] == [r.code for r in replies[:2]]
+    drawn[:] = ["no reply", *["## Code"] * 7]
+    assert generator.propose([prompt], 4, seed=0) == [["no reply", "## Code"]]
 
 
 def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:

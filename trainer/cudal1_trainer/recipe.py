@@ -51,6 +51,7 @@ class ModelRecipe:
 class DataRecipe:
     max_tokens: int = 4096  # of one pair, prompt and reply together; longer ones are left out and counted
     contrastive: float = 0.38  # share of pairs that show measured variants; none without a score file
+    predicted: float = 0.0  # where no programs are measured: share of pairs that show the schedule prior's times
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
     structures: float = 0.55  # share of the other fresh programs cut from random small models, if there are any
     hard: float = 0.0  # of these, share cut from models of forms that a model failed on, if there are any
@@ -71,7 +72,7 @@ class DataRecipe:
     prior_tau: float = 0.06  # log time by which a schedule's weight falls to 1/e, where a prior is fitted
     fast_within: float = 1.1  # a variant this close to the fastest is a plain target
     good_share: float = 0.9  # of the measured plain targets are among the fastest; the rest are any right one
-    min_gap: float = 1.05  # a contrastive target is faster than both variants shown by this factor
+    min_gap: float = 1.05  # a contrastive target is faster than each variant shown by this factor
     chunk_tokens: int = 600_000  # of one unit of work of a producer process
     ahead: int = 0  # chunks that are made before training (chunks.py); where 0, producers make them meanwhile
     workers: int = 14  # at most; fewer where there are fewer cores. Nothing that is learned depends on it
@@ -143,6 +144,7 @@ class StageRecipe:
     window: int = 64  # scores of right replies to a task, behind their rolling mean and deviation
     islands: int = 1  # populations of exemplars that do not see each other
     migrate_steps: int = 20  # between two replacements of the worst island by the best variant
+    shown: int = 16  # designs in a prompt of stage 3, at most
     width: float = 0.1  # of a score bucket
     tau: float = 0.25  # of the softmax over buckets
     checkpoint_s: float = 60.0
@@ -161,6 +163,7 @@ class StageRecipe:
             "prompts",
             "group",
             "max_new",
+            "shown",
             "updates",
             "warmup_steps",
             "islands",

@@ -41,6 +41,7 @@ from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.loader import Batch, Row, pack
 from cudal1_trainer.data.pairs import (
+    Measured,
     Pair,
     choose_baseline,
     choose_facts,
@@ -72,6 +73,7 @@ LAST = re.compile(
     r"^(\w+) \w+\[[\w,]*,(d\d+)\]( .*)?\n(.*\n)*t\d+ .*= dot.*\b\1\[(?!.*\b\2=)(.* over \2,k|.*=\d\*.* over k)",
     flags=re.M,
 )
+PREDICTED = 12  # variants of one program whose times are predicted
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -91,9 +93,9 @@ class Source:
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no template answers."""
-        if self.scored is None or not len(self.scored):
-            return self._fresh(rng)
         r = self.recipe
+        if self.scored is None or not len(self.scored):
+            return self._predicted(rng) if r.predicted and rng.random() < r.predicted else self._fresh(rng)
         # the recipe's shares are of pairs, and a fresh draw gives several
         fresh = (1 - r.contrastive - r.scored_plain) / r.variants_per_task
         draws = (self._contrastive, self._scored_plain, self._fresh)
@@ -191,6 +193,24 @@ class Source:
                 pair = contrastive_pair(self.scored.facts, scored.program, shown, target, baseline)
                 return [(scored.program, pair)]
         return []
+
+    def _predicted(self, rng: random.Random) -> list[tuple[Program, Pair]]:
+        """How measured variants are read, learned from times that the bundled prior predicts for a few."""
+        program, prior = self.program(rng), load_prior()
+        schedules = variants(program)
+        if self.heldout.holds(program) or prior is None or not schedules:
+            return []
+        chosen = rng.sample(range(len(schedules)), min(len(schedules), PREDICTED))
+        logs = prior.rank(program, [schedules[i] for i in chosen])
+        replies = [
+            (try_reply(program, schedules[i]), math.exp(v)) for i, v in zip(chosen, logs.tolist(), strict=True)
+        ]
+        measured = [Measured(reply, us) for reply, us in replies if reply is not None]
+        found = choose_shown(measured, self.recipe.min_gap, DESIGNS, rng)
+        if found is None:
+            return []
+        baseline = min(m.us for m in measured) * math.exp(rng.uniform(-1.0, 1.5))
+        return [(program, contrastive_pair(choose_facts(rng), program, *found, baseline))]
 
     def _scored_plain(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         assert self.scored is not None

@@ -60,7 +60,7 @@ class ScoredPrograms:
         return list(accumulate(1.0 / len(line) for line in self.lines))
 
     def draw(self, rng: random.Random) -> ScoredProgram:
-        """Short ones more often: a prompt with two variants shown costs twice their length."""
+        """Short ones more often: their prompts cost less."""
         return parse_scored(rng.choices(self.lines, cum_weights=self._weights)[0])
 
 

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudal1_compile.generate.exemplars import DESIGNS, Choice, ExemplarConfig
+from cudal1_compile.generate.exemplars import Choice, ExemplarConfig
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_trainer.errors import mistakes_told
 from cudal1_trainer.recipe import Recipe, StageRecipe
@@ -51,7 +51,7 @@ class Contrastive:
     def __init__(self, stage: StageRecipe) -> None:
         self.name = f"contrastive_{stage.arm}"
         self.objective = Objective(stage.ratio_clip, stage.kl)
-        self.exemplars = ExemplarConfig(CHOICE[stage.arm], DESIGNS, stage.width, stage.tau)
+        self.exemplars = ExemplarConfig(CHOICE[stage.arm], stage.shown, stage.width, stage.tau)
         self.advantages = BASELINES[stage.baseline]
 
     def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
