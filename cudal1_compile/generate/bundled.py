@@ -133,8 +133,7 @@ class BundledGenerator:
         self._lock = threading.Lock()  # of who samples: an abandoned call may still be at it
         self._shared = shared
         self.writes_designs = True
-        # without a word for code it learned to write designs alone (Reply V2), and to be shown them
-        self.reads_designs = self._code_token is None
+        self.reads_designs = checkpoint.designs
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         self._positions = checkpoint.settings.max_positions
         # a reply may take all positions that its prompt leaves; long prompts leave it so many

@@ -94,13 +94,12 @@ def synthesize_all(
     names = [fingerprint(canonicalise(p)) for p in programs]
     named = dict(zip(reversed(names), reversed(programs), strict=True))
     worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
-    order = list(dict.fromkeys(names[i] for i in sorted(range(len(names)), key=lambda i: (-worth[i], i))))
     uses = dict(zip(names, counts or [1] * len(names), strict=True))
 
     regions = {n: region_of(p) for n, p in named.items()}
     values_of = dict(zip(reversed(names), reversed(worth), strict=True))
-    whole = _by_structure(generator, {n: (regions[n], values_of[n]) for n in order})
-    order.sort(key=lambda n: -whole[n])
+    whole = _by_structure(generator, {n: (region, values_of[n]) for n, region in regions.items()})
+    order = sorted(dict.fromkeys(names), key=lambda n: (-whole[n], -values_of[n]))
     known = histories(store, [regions[n] for n in order], judge.target)
     tasks = {
         n: RegionTask(named[n], generator, judge.target, store, budget, seed, config, known.get(n)) for n in order

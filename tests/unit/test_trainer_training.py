@@ -16,8 +16,10 @@ from copied_batches import Copies
 from tmpfs import run_on_tmpfs
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_trainer.data.loader import Batch
 from cudal1_trainer.errors import NotFinite
+from cudal1_trainer.model.base import load_base
 from cudal1_trainer.model.model import build_model, save_bundle
 from cudal1_trainer.model.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
@@ -72,6 +74,9 @@ def test_the_loss_falls_and_the_bundle_loads(tokenizer: Path, tmp_path: Path) ->
     model = LlamaForCausalLM.from_pretrained(tmp_path / "run" / "model")
     assert model.dtype == torch.bfloat16 or next(model.parameters()).dtype in (torch.bfloat16, torch.float32)
     assert AutoTokenizer.from_pretrained(tmp_path / "run" / "model").eos_token_id == 3
+    load_base(tmp_path / "run" / "model").save(tmp_path / "later")  # as stages 2 and 3 do
+    for bundle in (tmp_path / "run" / "model", tmp_path / "later"):
+        assert BundledGenerator(BundledConfig(bundle)).reads_designs
 
 
 def test_metrics_reach_tensorboard(tmp_path: Path) -> None:
