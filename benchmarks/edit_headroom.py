@@ -32,16 +32,15 @@ import numpy as np
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.families import FamilyProgram, read_families
 from benchmarks.result_file import bootstrap, device_stem, geomean, write_result
+from benchmarks.rl import ranked
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.edits import Edit, apply, draw_edits, print_edits
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.codegen.templates import variants
 from cudal1_compile.kernel.candidate import Reply
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
-from cudal1_trainer.tasks.variants import try_reply
 
 BASE = "base"
 MOST = 3  # edits of one kernel
@@ -56,14 +55,9 @@ class Base:
     code: str
 
 
-def ranked(program: FamilyProgram, prior: Prior, count: int) -> dict[str, Schedule]:
+def likely(program: FamilyProgram, prior: Prior, count: int) -> dict[str, Schedule]:
     """code -> schedule, what the prior takes for the fastest first."""
-    parsed, found = parse_program(program.text), dict[str, Schedule]()
-    schedules = variants(parsed)
-    for at in np.argsort(prior.rank(parsed, schedules), kind="stable") if schedules else ():
-        if len(found) < count and (reply := try_reply(parsed, schedules[at])) is not None:
-            found.setdefault(reply.code, schedules[at])
-    return found
+    return {reply.code: schedule for schedule, reply in islice(ranked(program.text, prior), count)}
 
 
 def edited(base: Base, count: int, seed: int) -> dict[str, tuple[Edit, ...]]:
@@ -104,7 +98,7 @@ class Probe:
         return {row.ident: row for row in rows}
 
     def bases(self, programs: Sequence[FamilyProgram], prior: Prior) -> list[Base]:
-        arms = [ranked(p, prior, self.arguments.arms) for p in programs]
+        arms = [likely(p, prior, self.arguments.arms) for p in programs]
         jobs = [
             job_of(p, "arms", {f"arm{i}": code for i, code in enumerate(a)})
             for p, a in zip(programs, arms, strict=True)

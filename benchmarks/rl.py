@@ -51,10 +51,10 @@ from benchmarks.result_file import device_stem, write_result
 from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
-from cudal1_compile.codegen.templates import variants
+from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.kernel.candidate import print_reply
+from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
@@ -100,14 +100,19 @@ def load_model(model: Path, device: str, greedy_first: bool) -> Generator:
 
 
 def likeliest(text: str, prior: Prior) -> Iterator[str]:
-    """Replies of the templates' variants, what the prior takes for the fastest first; no code comes twice."""
+    """Replies of the templates' variants, as `ranked` has them."""
+    return (print_reply(reply) for _, reply in ranked(text, prior))
+
+
+def ranked(text: str, prior: Prior) -> Iterator[tuple[Schedule, Reply]]:
+    """The templates' variants, what the prior takes for the fastest first; no code comes twice."""
     program, known = parse_program(text), set[str]()
     schedules = variants(program)
     for at in np.argsort(prior.rank(program, schedules), kind="stable") if schedules else ():
         reply = try_reply(program, schedules[at])
         if reply is not None and reply.code not in known:
             known.add(reply.code)
-            yield print_reply(reply)
+            yield schedules[at], reply
 
 
 def make_job(

@@ -207,10 +207,7 @@ class BundledGenerator:
         What its prompt shows is no reply; what cannot be lowered is one only where there is no other: it says why.
         """
         count = n * self.config.draws if n > 1 else 1
-        rows = [ids for ids in coded for _ in range(count)]
-        warm = [self._warm(i) for _ in coded for i in range(count)]
-        drawn = self.sampler.sample_until(rows, min(WHOLE_TOKENS, room), warm, seed, end)
-        texts = [self.codec.decode(s.ids) for s in drawn]
+        texts = self._drawn(coded, count, min(WHOLE_TOKENS, room), seed, end)
         found: list[list[str]] = []
         for i, prompt in enumerate(prompts):
             some = texts[i * count : (i + 1) * count]
@@ -218,6 +215,14 @@ class BundledGenerator:
             new = [text for text in legal if design_of(parse_reply(text)) not in shown_designs(prompt)]
             found.append((self._ranked(new) or self._ranked(some))[:n])
         return found
+
+    def _drawn(
+        self, coded: Sequence[list[int]], count: int, tokens: int, seed: int, end: float | None
+    ) -> list[str]:
+        """So many texts of each prompt, one prompt's after the other's."""
+        rows = [ids for ids in coded for _ in range(count)]
+        warm = [self._warm(i) for _ in coded for i in range(count)]
+        return [self.codec.decode(s.ids) for s in self.sampler.sample_until(rows, tokens, warm, seed, end)]
 
     def _warm(self, place: int) -> float:
         """How warm a prompt's reply at that place is."""
@@ -274,10 +279,7 @@ class BundledGenerator:
         count = n * self.config.draws
         if n == 1 or self.config.draws < 2:
             return [[[]] * n for _ in coded]
-        rows = [ids for ids in coded for _ in range(count)]
-        warm = [self._warm(i) for _ in coded for i in range(count)]
-        drawn = self.sampler.sample_until(rows, min(DESIGN_TOKENS, room), warm, seed, deadline)
-        texts = [self.codec.decode(s.ids) for s in drawn]
+        texts = self._drawn(coded, count, min(DESIGN_TOKENS, room), seed, deadline)
         heads = [text.partition(OUTLINE)[0] if OUTLINE in text else "" for text in texts]
         found: list[list[list[int]]] = []
         for i, prompt in enumerate(prompts):
