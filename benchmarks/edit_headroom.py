@@ -32,10 +32,10 @@ import numpy as np
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.families import FamilyProgram, read_families
 from benchmarks.result_file import bootstrap, device_stem, geomean, write_result
-from benchmarks.rl import ranked
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.edits import Edit, apply, draw_edits, print_edits
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
+from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.kernel.candidate import Reply
 from cudal1_compile.runtime.cores import usable_cores
@@ -57,7 +57,7 @@ class Base:
 
 def likely(program: FamilyProgram, prior: Prior, count: int) -> dict[str, Schedule]:
     """code -> schedule, what the prior takes for the fastest first."""
-    return {reply.code: schedule for schedule, reply in islice(ranked(program.text, prior), count)}
+    return {reply.code: schedule for schedule, reply in islice(ranked(parse_program(program.text), prior), count)}
 
 
 def edited(base: Base, count: int, seed: int) -> dict[str, tuple[Edit, ...]]:

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cudal1_compile.codegen.templates import variants
+from cudal1_compile.codegen.templates import try_reply, variants
 from cudal1_fx_passes.program.ir import Program
 from cudal1_trainer.rl.form import normalise
-from cudal1_trainer.tasks.variants import try_reply
 
 Novelty = Literal["", "numbers", "form"]
 

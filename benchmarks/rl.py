@@ -34,7 +34,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from benchmarks.duel import Config, Job, duel_into
@@ -51,14 +50,13 @@ from benchmarks.result_file import device_stem, write_result
 from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
-from cudal1_compile.codegen.templates import Schedule, variants
+from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.kernel.candidate import Reply, print_reply
+from cudal1_compile.kernel.candidate import print_reply
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
-from cudal1_trainer.tasks.variants import try_reply
 
 MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
 PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64}  # variants; none of the programs has more than 61
@@ -101,18 +99,7 @@ def load_model(model: Path, device: str, greedy_first: bool) -> Generator:
 
 def likeliest(text: str, prior: Prior) -> Iterator[str]:
     """Replies of the templates' variants, as `ranked` has them."""
-    return (print_reply(reply) for _, reply in ranked(text, prior))
-
-
-def ranked(text: str, prior: Prior) -> Iterator[tuple[Schedule, Reply]]:
-    """The templates' variants, what the prior takes for the fastest first; no code comes twice."""
-    program, known = parse_program(text), set[str]()
-    schedules = variants(program)
-    for at in np.argsort(prior.rank(program, schedules), kind="stable") if schedules else ():
-        reply = try_reply(program, schedules[at])
-        if reply is not None and reply.code not in known:
-            known.add(reply.code)
-            yield schedules[at], reply
+    return (print_reply(reply) for _, reply in ranked(parse_program(text), prior))
 
 
 def make_job(

@@ -16,13 +16,12 @@ from itertools import count, zip_longest
 from benchmarks.redteam.honest import HONEST
 from benchmarks.redteam.regions import region
 from benchmarks.redteam.second_oracle import LARGEST
-from cudal1_compile.codegen.templates import variants
+from cudal1_compile.codegen.templates import try_reply, variants
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program.canonical import canonicalise
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Literal, Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks import FAMILIES, generate_task
-from cudal1_trainer.tasks.variants import try_reply
 from cudal1_trainer.tasks.widen import widen
 
 VARIANTS = 3  # kernels a program, of different strategies where there are

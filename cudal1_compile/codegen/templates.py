@@ -10,6 +10,7 @@ words (words.py).
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,9 +21,24 @@ from cudal1_compile.codegen.words import read_design, write_analysis, write_desi
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
+log = logging.getLogger(__name__)
+
 Template = Callable[[Program, random.Random], Reply | None]
 
-__all__ = ["TEMPLATES", "Schedule", "Template", "draw_reply", "variants", "write_analysis", "write_reply"]
+# of a template over a program that it misreads
+STUMBLES = (LookupError, ArithmeticError, ValueError, AssertionError)
+
+__all__ = [
+    "STUMBLES",
+    "TEMPLATES",
+    "Schedule",
+    "Template",
+    "draw_reply",
+    "try_reply",
+    "variants",
+    "write_analysis",
+    "write_reply",
+]
 
 
 def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exemplar] = ()) -> Reply | None:
@@ -34,6 +50,18 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
         return None
     design = write_design(schedule, stages_of(program, schedule), code)
     return Reply(write_analysis(program, exemplars), design, code)
+
+
+def try_reply(program: Program, schedule: Schedule) -> Reply | None:
+    """The templates' reply; None where Reply V2 refuses it or the template stumbles over the program.
+
+    One program in some hundred thousand must end neither a compile nor a training run: the mistake is logged.
+    """
+    try:
+        return write_reply(program, schedule)
+    except STUMBLES as error:
+        log.warning("template %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
+        return None
 
 
 def fit_design(program: Program, begun: str) -> str | None:

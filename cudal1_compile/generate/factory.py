@@ -1,6 +1,6 @@
 """From the option `generator=` to a generator.
 
-    bundled                                   the model that comes with the package
+    bundled                                   the model that comes with the package, behind the schedule prior
     path/to/checkpoint                        a directory: the fast sampler where it fits, else transformers
     http://host:8000/v1#model=NAME&key=VAR    a server; VAR names the environment variable of its key
     vllm:path-or-name                         vLLM in this process (extra `vllm`)
@@ -26,7 +26,7 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
     if wanted == "bundled":
         from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 
-        return BundledGenerator(BundledConfig(device=device))
+        return BundledGenerator(BundledConfig(device=device, prior_first=True))
     if wanted.startswith(("http://", "https://")):
         return _make_client(wanted)
     if wanted.startswith("vllm:"):

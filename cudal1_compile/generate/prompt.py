@@ -32,6 +32,7 @@ from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import HEADER, parse_program
 
+VARIANT = re.compile(r"^variant \d+\.\d\dx\n", re.M)  # its first line
 INSTRUCTED_TOKENS = 16_384  # budget from which a generator gets instructions
 
 
@@ -72,9 +73,13 @@ def print_exemplar(exemplar: Exemplar, with_design: bool = False, with_code: boo
     return f"variant {exemplar.speedup:.2f}x\n{design}{code}"
 
 
+def shows_variants(prompt: str) -> bool:
+    return VARIANT.search(prompt) is not None
+
+
 def shown_designs(prompt: str) -> set[str]:
     """Of the variants that a prompt shows as designs alone: their lines, edits among them."""
-    blocks = re.split(r"^variant \d+\.\d\dx\n", prompt, flags=re.M)[1:]
+    blocks = VARIANT.split(prompt)[1:]
     return {block.strip() for block in blocks if "```" not in block}
 
 

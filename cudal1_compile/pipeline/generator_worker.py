@@ -1,7 +1,7 @@
 """The process that generator_process.py starts: one generator on one device, until its pipe closes.
 
     start {config, lock_descriptors}        -> {}
-    warm_up {}                              -> {}
+    warm_up {}                              -> {}       at once; the sampler gets warm beside what follows
     propose {prompts, n, seed, deadline}    -> {replies}
 
 One JSON object a line (judge/sandbox/wire.py). A reply with `error` is the last one: nothing is known of the
@@ -24,6 +24,7 @@ import torch
 
 from cudal1_compile.errors import describe
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError, no_room, wants_memory
 from cudal1_compile.judge.bench.worker_pool import PRESSED_BYTES
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
@@ -79,17 +80,23 @@ class _Served:
         self._lock.keeps_s = KEEPS_S
         if self._gpu is not None:
             self._lock.synchronize = partial(torch.cuda.synchronize, self._gpu)
-        self._generator = BundledGenerator(config, self._lock)
+        self._generator = BundledGenerator(config, self._lock, self._leave_room)
 
     def answer(self, request: Message) -> Message:
         if request["op"] == "start":
             return {}
-        self._leave_room()
-        if request["op"] == "warm_up":
-            self._generator.warm_up()
+        if request["op"] == "warm_up":  # what needs no sampling is not to wait for it
+            start_daemon(self._warm_up, "cudal1-warm-up")
             return {}
         asked = (request[name] for name in ("prompts", "n", "seed", "deadline"))
         return {"replies": self._generator.propose_until(*asked)}
+
+    def _warm_up(self) -> None:
+        """What it says of the device, the next call will say again."""
+        try:
+            self._generator.warm_up()
+        except Exception:  # noqa: BLE001
+            traceback.print_exc()
 
     def _leave_room(self) -> None:
         if self._gpu is None:

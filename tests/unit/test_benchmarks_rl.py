@@ -17,7 +17,7 @@ from benchmarks.families import FamilyProgram
 from benchmarks.rl_rows import Measured, read_row, summarise
 from cudal1_compile.codegen.prior.regression import load_prior
 from cudal1_compile.codegen.stages.schedule import print_schedule
-from cudal1_compile.codegen.templates import variants
+from cudal1_compile.codegen.templates import try_reply, variants
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.model_files import MODEL_DIR
 from cudal1_compile.kernel.candidate import parse_reply
@@ -27,7 +27,6 @@ from cudal1_fx_passes.program.precision import products_may_use_tf32
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.template_generator import TemplateGenerator
 from cudal1_trainer.scores.measure import Measurement
-from cudal1_trainer.tasks.variants import try_reply
 
 TEXT = "region v1\ndims d0=4096 d1=1024\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
 PRODUCT = """region v1

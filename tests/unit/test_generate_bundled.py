@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from generate_models import ROWS, make_checkpoint, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from cudal1_compile.codegen.prior.regression import load_prior
+from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.replies import as_design, complete
-from cudal1_compile.codegen.templates import variants, write_reply
+from cudal1_compile.codegen.templates import Schedule, variants, write_reply
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
     OUTLINE,
@@ -32,7 +36,11 @@ from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_compile.kernel.candidate import Exemplar, parse_reply, print_reply
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
+
+GPU_FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"
 
 
 @pytest.fixture
@@ -241,6 +249,50 @@ def test_a_model_of_designs_is_asked_once_and_repeats_none_that_its_prompt_shows
     assert generator.propose([prompt], 4, seed=0) == [["no reply", "## Code"]]
 
 
+def test_the_prior_answers_what_a_gpu_asks_first_and_the_model_what_shows_variants(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[int] = []
+    config = BundledConfig(directory, dtype=torch.float32, prior_first=True)
+    generator = BundledGenerator(config, prepare=lambda: prepared.append(1))
+    asked: list[str] = []
+
+    def sampled(prompts: list[str], n: int, *_: Any) -> list[list[str]]:
+        asked.extend(prompts)
+        return [["the model's"] * n for _ in prompts]
+
+    monkeypatch.setattr(generator, "_propose", sampled)
+    program, prior = parse_program(ROWS), load_prior()
+    assert prior is not None
+    text = print_program(program)
+    expected = [reply.code for _, reply in islice(ranked(program, prior), 3)]
+    first = build_prompt(GPU_FACTS, text, (), 4096, len)
+    [found] = generator.propose([first], 3, seed=0)
+    assert [parse_reply(reply).code for reply in found] == expected and len(expected) == 3
+    assert "number 2 of those" in parse_reply(found[1]).analysis and not asked and not prepared
+    later = build_prompt(GPU_FACTS, text, [Exemplar(expected[0], 1.0, "grouped.")], 40_960, len)
+    others = [later, build_prompt(HOST.facts(), text, (), 4096, len), f"{GPU_FACTS}\nregion v1\nout nothing"]
+    assert generator.propose([others[0], first, *others[1:]], 3, seed=0)[1] == found
+    assert asked == others and prepared == [1]
+    asked.clear()
+    generator.propose_until([first], 3, 0, time.monotonic() - 1.0)
+    assert asked == [first], "what nobody answers in time is the sampler's to leave out"
+    monkeypatch.setattr(generator, "config", replace(config, prior_first=False))
+    assert generator.propose([first], 2, seed=0) == [["the model's"] * 2]
+
+
+def test_a_program_that_templates_misread_has_no_ranking(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stumble(program: Program) -> list[Schedule]:
+        raise KeyError("an axis")
+
+    monkeypatch.setattr("cudal1_compile.codegen.ranking.variants", stumble)
+    prior = load_prior()
+    assert prior is not None and list(ranked(parse_program(ROWS), prior)) == []
+    assert "no variants: KeyError('an axis')" in caplog.text
+
+
 def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:
     assert find_code_token(Codec(make_tokenizer(["no such word"]).backend_tokenizer)) is None
 
@@ -306,7 +358,9 @@ def test_a_damaged_model_is_a_generator_error(directory: Path, damage: str) -> N
 
 
 def test_the_factory_finds_the_right_kind(directory: Path, tmp_path: Path) -> None:
-    assert isinstance(make_generator(str(directory)), BundledGenerator)
+    own, bundled = make_generator(str(directory)), make_generator("bundled")
+    assert isinstance(own, BundledGenerator) and not own.config.prior_first, "whoever names a model means it"
+    assert isinstance(bundled, BundledGenerator) and bundled.config.prior_first
     make_checkpoint(tmp_path / "other", chat=True)
     path = tmp_path / "other" / "tokenizer.json"
     path.write_text(path.read_text().replace('"<sep>"', '"<other>"'))

@@ -176,6 +176,31 @@ def test_a_full_device_and_faults_are_told_in_words_and_end_it(
     assert list(generator_worker._replies(lines)) == [{}, {"error": said}]
 
 
+def test_what_needs_no_sampling_does_not_wait_for_the_warm_up(
+    form: BundledGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warming, may_end = threading.Event(), threading.Event()
+
+    def warm_up(generator: BundledGenerator) -> None:
+        with generator._lock:
+            warming.set()
+            may_end.wait(20.0)
+            raise FULL
+
+    monkeypatch.setattr(BundledGenerator, "warm_up", warm_up)
+    start = generator_worker.start_request(replace(form.config, prior_first=True), LockFiles().descriptors())
+    propose = {"op": "propose", "n": 2, "seed": 0, "deadline": 1e9}
+    first = propose | {"prompts": ["target sm_90a\n" + ROWS]}
+    sampled = propose | {"prompts": [SHORT], "deadline": time.monotonic() + 0.5}
+    lines = [json.dumps(message).encode() for message in (start, {"op": "warm_up"}, first, sampled)]
+    replies = generator_worker._replies(lines)
+    assert [next(replies), next(replies)] == [{}, {}]
+    assert warming.wait(10.0) and not may_end.is_set()
+    assert len(next(replies)["replies"][0]) == 2
+    may_end.set()
+    assert "replies" in next(replies), "a warm-up that failed is no error of what follows"
+
+
 def test_it_ends_in_time_by_itself(process: GeneratorProcess) -> None:
     process.warm_up()
     first, begin = pid_of(process), time.monotonic()

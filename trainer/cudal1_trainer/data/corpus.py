@@ -32,7 +32,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
-from cudal1_compile.codegen.templates import Schedule, variants
+from cudal1_compile.codegen.templates import STUMBLES, Schedule, try_reply, variants
 from cudal1_compile.generate.exemplars import DESIGNS
 from cudal1_compile.generate.tokens import load_codec
 from cudal1_compile.kernel.candidate import Reply
@@ -59,7 +59,7 @@ from cudal1_trainer.tasks.heldout import HeldOut, read_heldout
 from cudal1_trainer.tasks.product_sizes import resize_structure
 from cudal1_trainer.tasks.products import draw_product
 from cudal1_trainer.tasks.structures import STRUCTURES, read_structures, with_sizes
-from cudal1_trainer.tasks.variants import STUMBLES, WIDE_SEED, make_task, try_reply, write_variants
+from cudal1_trainer.tasks.variants import WIDE_SEED, make_task, write_variants
 from cudal1_trainer.tasks.vary import vary
 
 log = logging.getLogger(__name__)

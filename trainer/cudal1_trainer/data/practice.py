@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from cudal1_compile.codegen.templates import STUMBLES
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.canonical import canonicalise
@@ -26,7 +27,6 @@ from cudal1_trainer.tasks.heldout import HeldOut, read_heldout
 from cudal1_trainer.tasks.product_sizes import Most, multiplications
 from cudal1_trainer.tasks.products import draw_product
 from cudal1_trainer.tasks.structures import read_structures
-from cudal1_trainer.tasks.variants import STUMBLES
 
 log = logging.getLogger(__name__)
 

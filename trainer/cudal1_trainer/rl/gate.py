@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from cudal1_compile.codegen.templates import STUMBLES
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.rl.rollouts import Desk
 from cudal1_trainer.scores.outcome import RIGHT, conclude
 from cudal1_trainer.scores.referee import Group
-from cudal1_trainer.tasks.variants import STUMBLES, write_variants
+from cudal1_trainer.tasks.variants import write_variants
 
 log = logging.getLogger(__name__)
 
