@@ -14,7 +14,9 @@ with empty caches; the backend with default options and an empty cache, then all
 row says so: `failed` counts it.
 
 WORK/rows.jsonl gets a line when a job has ended; what has a line is not measured again, and a job that the run's
-end cut off leaves none. The longest come first. A set that lacks jobs is written as NAME.partial.GPU.json.
+end cut off leaves none. The longest come first. A set that lacks jobs is written as NAME.partial.GPU.json. A
+job's arms share a GPU; where jobs ran on several kinds, the file has the name of the usual one, and the other
+jobs name theirs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,16 @@ from statistics import median
 from typing import Any
 
 from benchmarks.coverage_jobs import JOBS, Job, job_named
-from benchmarks.coverage_summary import describe, intervals, is_over, limit_s, speedup, summarise, value
+from benchmarks.coverage_summary import (
+    describe,
+    intervals,
+    is_over,
+    limit_s,
+    speedup,
+    summarise,
+    usual_device,
+    value,
+)
 from benchmarks.result_file import commit, versions, write_result
 from benchmarks.side_by_side import Place, share_cores, start_child, stop_children
 from cudal1_compile.options import DEFAULT_GRAPH_BUDGET_S
@@ -276,7 +287,8 @@ def collect(arguments: argparse.Namespace) -> int:
     rate = rates[0] if rates else {}
     is_whole = not {job.name for job in JOBS} - {row["job"] for row in rows}
     name = arguments.name if is_whole or arguments.dry else f"{arguments.name}.partial"
-    first = next((row for row in rows if row["device"]), rows[0])  # what failed before it had a device has none
+    usual = usual_device(rows)
+    first = next(row for row in rows if row["device"] == usual)
     measured = {} if arguments.dry else {key: first[key] for key in ("device", "commit", "versions")}
     path = write_result(
         arguments.out,
@@ -295,14 +307,11 @@ def collect(arguments: argparse.Namespace) -> int:
 
 
 def read_rows(folders: Collection[Path]) -> list[dict[str, Any]]:
-    """The latest row of each job, in the order of the jobs. Raises ValueError for rows of several devices."""
+    """The latest row of each job, in the order of the jobs."""
     found: dict[str, dict[str, Any]] = {}
     for file in (folder / ROWS for folder in folders):
         lines = file.read_text().splitlines() if file.is_file() else []
         found |= {row["job"]: row for row in map(json.loads, lines)}
-    devices = {row["device"] for row in found.values() if row["device"]}
-    if len(devices) > 1:
-        raise ValueError(f"rows of {' and '.join(sorted(devices))}: collect those of one device at a time")
     return [found[job.name] for job in JOBS if job.name in found]
 
 

@@ -84,6 +84,12 @@ def value(rows: Iterable[Row]) -> dict[str, float]:
     }
 
 
+def usual_device(rows: Sequence[Row]) -> str:
+    """Of most jobs; what failed before it had one has none."""
+    devices = Counter(row["device"] for row in rows if row["device"])
+    return max(devices, key=devices.__getitem__, default="")
+
+
 def is_without_room(region: Row) -> bool:
     return region["outcome"] not in DECIDED and any(words in region["reason"] for words in NO_ROOM)
 
@@ -142,7 +148,11 @@ def describe(rows: Sequence[Row], rate: Mapping[str, Any]) -> dict[str, Any]:
     allocator, and what the device held after the first call, for whomever.
     """
     reasons: dict[str, int] = {}
-    described = {row["job"]: _describe(row, reasons) for row in rows}
+    usual = usual_device(rows)
+    described = {
+        row["job"]: _describe(row, reasons) | ({} if row["device"] in ("", usual) else {"device": row["device"]})
+        for row in rows
+    }
     kinds = {kind: value([row for row in rows if row["kind"] == kind]) for kind in ("task", "model")}
     means = [found["value_decided"] for row in rows if math.isfinite((found := value([row]))["value_decided"])]
     return {

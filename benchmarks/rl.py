@@ -10,6 +10,7 @@ compiling the program alone. A program's arms:
     sft_best8      eight replies as in use: different designs, the first of the likeliest tokens
     prior_best8    the eight variants of the templates that the schedule prior takes for the fastest, no model
     all_arms       all of them, 64 at most
+    prior_first    the first of them
 
 `summary.rows` has a row an arm; a program weighs as much as the better of aten and Inductor takes there:
 
@@ -59,7 +60,7 @@ from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
 
 MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
-PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64}  # variants; none of the programs has more than 61
+PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64, "prior_first": 1}  # variants; no program has more than 61
 ARMS = (*MODEL_ARMS, *PRIOR_ARMS)
 
 

@@ -48,12 +48,14 @@ class Measured:
         return min(us, self.best_us), us
 
     def describe(self) -> dict[str, Any]:
+        """right: share of each arm that had a wrong one."""
         p, some = self.program, next(iter(self.outcomes.values()))
         us = {"aten": some.aten_us, "inductor": some.inductor_us}
         us |= {arm: outcome.best_us for arm, outcome in self.outcomes.items()}
-        right = {arm: outcome.right for arm, outcome in self.outcomes.items()}
+        right = {arm: outcome.right for arm, outcome in self.outcomes.items() if outcome.right < 1}
         named = {"kind": p.family, "name": p.name, "direction": p.direction, "shape": p.shape}
-        return named | {"us": us, "right": right, "failures": dict(self.failures)}
+        faults = {"right": right, "failures": dict(self.failures)}
+        return named | {"us": us} | {key: found for key, found in faults.items() if found}
 
 
 def read_row(program: FamilyProgram, row: Row, names: Mapping[str, dict[str, str]]) -> Measured | None:

@@ -278,7 +278,7 @@ def test_the_limit_is_inductors_median_and_the_budget() -> None:
 
 
 def test_what_failed_is_counted_and_needs_nothing_measured() -> None:
-    bare = {key: row("cumsum")[key] for key in ("job", "kind", "commit", "budget_s", "inductor_first_s")}
+    bare = {k: row("cumsum")[k] for k in ("job", "kind", "device", "commit", "budget_s", "inductor_first_s")}
     rows = [row(), bare | {"failed": {"cudal1": "over 240 s: first call"}}]
     found = summary.summarise(rows, {})
     assert (found["failed"], found["jobs"], found["regions"], found["first_verdict_s"]) == (1, 2, 4, 2.0)
@@ -370,10 +370,13 @@ def test_parts_are_merged_and_the_file_stays_small(tmp_path: Path) -> None:
     assert path.stat().st_size <= 60_000
 
 
-def test_rows_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
-    write_rows(tmp_path / "a", [row("softmax"), row("cumsum", device="NVIDIA H200")])
-    with pytest.raises(ValueError, match="one device at a time"):
-        coverage.read_rows([tmp_path / "a"])
+def test_jobs_of_another_device_than_the_usual_one_name_it(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a", [row("softmax"), row("cumsum", device="NVIDIA H200"), row("matmul_square")])
+    assert coverage.main(["--out", str(tmp_path / "out"), "--work", str(tmp_path / "a"), "--collect"]) == 0
+    body = json.loads((tmp_path / "out" / "coverage.partial.h100.json").read_text())
+    devices = {job: found.get("device") for job, found in body["detail"]["jobs"].items()}
+    assert devices == {"softmax": None, "cumsum": "NVIDIA H200", "matmul_square": None}
+    assert body["device"].startswith("NVIDIA H100")
 
 
 def test_gpus_share_the_jobs_and_the_longest_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,9 @@ def test_arms_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "sft_draw": 1,
         "sft_best8": 8,
         "prior_best8": 8,
+        "prior_first": 1,
     }
-    assert found["prior_best8"] == found["all_arms"][:8]
+    assert found["prior_best8"] == found["all_arms"][:8] and found["prior_first"] == found["all_arms"][:1]
     program, prior = parse_program(TEXT), load_prior()
     assert prior is not None
     schedules = variants(program)
