@@ -157,7 +157,9 @@ def run(a: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows that are there, after every step that adds some."""
     index = None if a.dry else 0
     target = HOST if index is None else detect_target(torch.device("cuda", index))
-    programs = [p for p in held_out_patterns(a.data) if not a.dry or fits(p.program, target)][: a.limit or None]
+    programs = [p for p in held_out_patterns(a.data) if not a.dry or fits(p.program, target, 0, 0)][
+        : a.limit or None
+    ]
     generator = load_generator(a.model, "cpu" if a.dry else "cuda")
     sample_all(generator, programs, target.facts(), a.samples, a.out / f"replies.{FIRST}.jsonl", 0)
     variants = score_first(programs, a.out, index)

@@ -17,7 +17,7 @@ from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.kernel.candidate import parse_candidate, parse_reply
 from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import print_program
-from cudal1_trainer.data.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
+from cudal1_trainer.data.corpus import EDITS, CorpusMaker, Source, heldout_batches, texts_for_tokenizer
 from cudal1_trainer.data.scored import (
     ScoredPrograms,
     _line,
@@ -285,7 +285,19 @@ def test_a_template_that_stumbles_ends_no_run(
     def stumble(program: object, schedule: object) -> None:
         raise KeyError("t0")
 
-    monkeypatch.setattr("cudal1_trainer.tasks.variants.write_reply", stumble)
+    monkeypatch.setattr("cudal1_compile.codegen.templates.write_reply", stumble)
     assert Source(RECIPE.data, NONE).draw(random.Random(1)) == []
     assert write_variants(make_task(1), 2) == []
     assert "KeyError('t0')" in caplog.text
+
+
+def test_replies_may_carry_random_edits_that_lead_to_other_code() -> None:
+    plain, edited = DataRecipe(structures=0.0), DataRecipe(structures=0.0, edited=1.0)
+    found = [p for seed in range(30) for p in Source(edited, NONE).draw(random.Random(seed))]
+    replies = [(program, parse_reply(pair.reply)) for program, pair in found]
+    carrying = [(program, reply) for program, reply in replies if reply.edits]
+    assert len(carrying) > 0.8 * len(replies) > 20
+    for program, reply in carrying:
+        assert 1 <= len(reply.edits.splitlines()) <= EDITS
+        assert complete(program, reply).code != complete(program, replace(reply, edits="")).code
+    assert not any(parse_reply(p.reply).edits for _, p in Source(plain, NONE).draw(random.Random(1)))

@@ -13,10 +13,10 @@ from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.pairs import H100
 from cudal1_trainer.data.practice import (
-    DEVICE_BYTES,
     HOST_ELEMENTS,
+    MIB,
     PROBE_BYTES,
-    PRODUCTS,
+    _most,
     _take,
     order,
     probe_tasks,
@@ -39,12 +39,12 @@ def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count:
     assert len(set(texts)) == count and not any(heldout.holds(p) for p in programs)
     with_products = [p for p in programs if p.has_product]
     assert 0.2 * count - 1 <= len(with_products) <= 0.6 * count + 2
-    most = PRODUCTS[target.kind]
+    most = _most(StageRecipe(), target)
     assert all(multiplications(p) <= most.multiplications for p in with_products)
     if target is HOST:
         assert max(map(tensor_elements, programs)) <= HOST_ELEMENTS
     else:
-        assert max(map(tensor_bytes, programs)) <= DEVICE_BYTES
+        assert max(map(tensor_bytes, programs)) <= 8 * MIB
     assert texts[:5] == training_tasks(RECIPE, StageRecipe(tasks=5), DATA, target)
 
 
@@ -52,7 +52,18 @@ def test_probes_are_held_out_and_as_large_as_in_use() -> None:
     probes = [parse_program(t) for t in probe_tasks(RECIPE, StageRecipe(probe_tasks=64), DATA, H100)]
     heldout = read_heldout(DATA / "heldout.json")
     assert len(probes) == 64 and all(map(heldout.holds, probes))
-    assert DEVICE_BYTES < max(map(tensor_bytes, probes)) <= PROBE_BYTES
+    assert 8 * MIB < max(map(tensor_bytes, probes)) <= PROBE_BYTES
+
+
+def test_a_stage_may_practise_on_real_sizes_and_on_products_most_of_all() -> None:
+    stage = StageRecipe(tasks=30, least_mib=8.0, most_mib=512.0, products=0.7)
+    programs = [parse_program(t) for t in training_tasks(RECIPE, stage, DATA, H100)]
+    sizes = [tensor_bytes(p) / MIB for p in programs]
+    assert min(sizes) >= 8.0 and 100.0 < max(sizes) <= 512.0
+    assert sum(p.has_product for p in programs) >= 15
+    for wrong in ({"least_mib": 9.0}, {"most_mib": 0.0}, {"products": 1.5}):
+        with pytest.raises(ValueError, match="least_mib=|products="):
+            StageRecipe(**wrong)
 
 
 def test_a_recipe_without_products_or_of_one_family_has_none() -> None:

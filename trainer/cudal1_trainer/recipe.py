@@ -68,6 +68,9 @@ class DataRecipe:
     family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
     pool: int = 8
     variants_per_task: int = 2  # pairs made of one unmeasured task
+    edited: float = (
+        0.0  # share of replies with one to three random edits: how they are written, not what they gain
+    )
     rank_decay: float = 0.25  # of the weight of a schedule with its rank in the templates' own order
     prior_tau: float = 0.06  # log time by which a schedule's weight falls to 1/e, where a prior is fitted
     fast_within: float = 1.1  # a variant this close to the fastest is a plain target
@@ -126,6 +129,9 @@ class StageRecipe:
     steps: int = 0  # where not 0, this many steps instead
     arm: str = "buckets"  # of stage 3: which variants a prompt shows; or random, or plain for none
     tasks: int = 256  # programs practised on, all processes together
+    least_mib: float = 0.0  # of a program's tensors, on a GPU
+    most_mib: float = 8.0
+    products: float = -1.0  # share of programs with a sum of products; below 0 as stage 1's
     at_once: int = 0  # of these: where the replies to one are alike, another takes its place; 0: all
     prompts: int = 32  # a step, all processes together
     group: int = 12  # replies of one prompt
@@ -176,6 +182,10 @@ class StageRecipe:
                 raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
         if self.at_once < 0:
             raise ValueError(f"at_once={self.at_once}: must be at least 0")
+        if not 0 <= self.least_mib < self.most_mib:
+            raise ValueError(f"least_mib={self.least_mib}, most_mib={self.most_mib}: must be in order, from 0 on")
+        if self.products > 1:
+            raise ValueError(f"products={self.products}: must be at most 1")
         _check_length(self.steps, self.minutes)
 
 

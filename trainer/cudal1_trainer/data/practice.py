@@ -31,25 +31,27 @@ from cudal1_trainer.tasks.structures import read_structures
 log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
-DEVICE_BYTES = 1 << 23  # three in eight of the draws, whose case suites take 140 MiB in the mean
 PROBE_BYTES = 1 << 26  # of a held-out program, which is judged before and after a run
+MIB = 1 << 20
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
-# of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
-# 0.1 ms a call
-PRODUCTS = {"host": Most(1 << 20, 1 << 15, 1 << 18), "cuda": Most(1 << 32, 1 << 23, 1 << 25)}
+# of programs with products: half a second to two a candidate on the host target
+HOST_PRODUCTS = Most(1 << 20, 1 << 15, 1 << 18)
+MULTIPLICATIONS = 1 << 29  # for each MiB that a program may have
 
 
 def training_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
     """Texts of `stage.tasks` distinct programs, none of them held out."""
-    return _take(_draws(recipe, data, target, "practice"), stage.tasks)
+    return _take(_draws(recipe, stage, data, target, "practice"), stage.tasks)
 
 
 def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
     """Held-out programs; for a recipe of one family, programs of it that `training_tasks` does not hold."""
     if recipe.data.family:
         known = set(training_tasks(recipe, stage, data, target))
-        return _take(_draws(recipe, data, target, "probe"), stage.probe_tasks, known)
-    texts = [p.text for p in read_heldout(data / "heldout.json").programs if fits(p.program, target, PROBE_BYTES)]
+        return _take(_draws(recipe, stage, data, target, "probe"), stage.probe_tasks, known)
+    texts = [
+        p.text for p in read_heldout(data / "heldout.json").programs if fits(p.program, target, 0, PROBE_BYTES)
+    ]
     return random.Random(f"{recipe.seed} probe").sample(texts, min(stage.probe_tasks, len(texts)))
 
 
@@ -102,22 +104,23 @@ def _take(texts: Iterator[str], count: int, known: Collection[str] = ()) -> list
     return list(found)
 
 
-def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator[str]:
-    """With as many products as stage 1: each kind is drawn until one fits, so that no limit changes a share."""
-    heldout, most = read_heldout(data / "heldout.json"), PRODUCTS[target.kind]
+def _draws(recipe: Recipe, stage: StageRecipe, data: Path, target: Target, purpose: str) -> Iterator[str]:
+    """With the stage's share of products: each kind is drawn until one fits, so that no limit changes a share."""
+    heldout, most = read_heldout(data / "heldout.json"), _most(stage, target)
+    least_bytes, most_bytes = int(stage.least_mib * MIB), int(stage.most_mib * MIB)
     source = Source(recipe.data, heldout, structures=read_structures(data / "structures.jsonl.gz"))
     names = () if recipe.data.family else ("products.jsonl.gz", "gathered.jsonl.gz")
     products = [text for name in names for text in read_structures(data / name)]
-    share = recipe.data.products if products else 0.0
+    share = (recipe.data.products if stage.products < 0 else stage.products) if products else 0.0
     rng = random.Random(f"{recipe.seed} {purpose}")
 
     def draw() -> Program:
         if share and rng.random() < share:
             return _first(
                 lambda: draw_product(products, rng, recipe.data.varied, most),
-                lambda p: multiplications(p) <= most.multiplications and fits(p, target),
+                lambda p: multiplications(p) <= most.multiplications and fits(p, target, least_bytes, most_bytes),
             )
-        return _first(lambda: source.program(rng), lambda p: fits(p, target))
+        return _first(lambda: source.program(rng), lambda p: fits(p, target, least_bytes, most_bytes))
 
     while True:
         program = draw()
@@ -136,8 +139,16 @@ def _first(draw: Callable[[], Program], fits: Callable[[Program], bool]) -> Prog
             return program
 
 
-def fits(program: Program, target: Target, device_bytes: int = DEVICE_BYTES) -> bool:
-    """Whether the judge decides it fast enough to practise on; device_bytes: of its tensors on a GPU."""
+def _most(stage: StageRecipe, target: Target) -> Most:
+    """Of programs with products."""
+    if target.kind == "host":
+        return HOST_PRODUCTS
+    mib = int(stage.most_mib)
+    return Most(MULTIPLICATIONS * mib, mib << 20, mib << 20)
+
+
+def fits(program: Program, target: Target, least_bytes: int, most_bytes: int) -> bool:
+    """Whether it is one to practise on; bytes are of its tensors on a GPU."""
     if target.kind == "host":
         return tensor_elements(program) <= HOST_ELEMENTS
-    return tensor_bytes(program) <= device_bytes
+    return least_bytes <= tensor_bytes(program) <= most_bytes
