@@ -150,6 +150,14 @@ class Judge:
         """`judge` for many regions at once. Keep a region's candidates together: its case suite is made once."""
         return _wait_for(self.submit(tasks))
 
+    def time_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        """`submit_quick` for many regions at once: Timed, or refused."""
+        return _wait_for(self.submit_quick(tasks))
+
+    def examine_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        """`submit_exam` for candidates that were timed, side by side."""
+        return _wait_for([self.submit_exam(program, code, is_sure=True) for program, code in tasks])
+
     def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
         """Gates 5 to 8 on fresh data, all candidates measured together."""
         return _wait_for(self.submit_finalists(program, codes))

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import pytest
 
-from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.data.pairs import H100
+from cudal1_trainer.scores.outcome import conclude
 from cudal1_trainer.scores.referee import Group, Referee, Ruling
 
 OTHER = "region v1\ndims d0=16\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"
@@ -21,6 +23,22 @@ TEXT = "region v1\ndims d0=8\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] =
 
 def _cost(ratio: float) -> Accepted:
     return Accepted(Proof("host", "exact", (), 0, None, HostCost(1.0, ratio)))
+
+
+def _timing(speedup: str) -> Timing:
+    return Timing(1.0, float(speedup), None, float(speedup), 0.0, 9, True)
+
+
+def _quick(script: str) -> Verdict:
+    return Rejected("verify", "wrong on the rough case") if script == "wrong" else Timed(_timing(script))
+
+
+def _examined(script: str) -> Verdict:
+    """`no` is refused; an empty script was not to be examined."""
+    assert script
+    return (
+        Rejected("verify", "wrong") if script == "no" else Accepted(Proof("cuda", "exact", (), 0, _timing(script)))
+    )
 
 
 class ScriptedJudge:
@@ -33,6 +51,12 @@ class ScriptedJudge:
 
     def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
         return [_cost(float(code.partition("/")[2] or code)) for code in codes]
+
+    def time_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return [_quick(code.partition("/")[0]) for _, code in tasks]
+
+    def examine_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return [_examined(code.partition("/")[2]) for _, code in tasks]
 
     def _judge(self, code: str) -> Verdict:
         if code == "hang":
@@ -86,6 +110,21 @@ def test_gains_that_stand_out_are_measured_again_and_must_agree(referee: Referee
     assert _scores(referee.result(4)) == {"1.5/1.1": 0.0, "1.4/1.0": 1.4}
     referee.submit(3, [Group(TEXT, ("5.0", "5.1", "5.2", "11/1.0"), None)])  # nothing known: the group's median
     assert _scores(referee.result(3)) == {"5.0": 5.0, "5.1": 5.1, "5.2": 5.2, "11/1.0": 0.0}
+
+
+def test_of_what_is_timed_first_a_new_best_is_proven_the_fastest_first(referee: Referee) -> None:
+    codes = ("0.9", "wrong", "1.8/no", "1.7/1.6", "1.55")
+    like_a_hack = Group(OTHER, ("1.2", "1.1/1.0"), 1.4, frozenset({"1.1/1.0"}), timed_first=True)
+    referee.submit(5, [Group(TEXT, codes, 1.5, timed_first=True), like_a_hack])
+    found = referee.result(5)
+    assert _scores(found) == {"0.9": 0.9, "wrong": 0.0, "1.8/no": 0.0, "1.7/1.6": 1.6, "1.55": 1.55} | {
+        "1.2": 1.2,
+        "1.1/1.0": 1.0,
+    }
+    kinds = {code: conclude(ruling, H100).kind for (_, code), ruling in found.items()}
+    assert kinds["wrong"] == kinds["1.8/no"] == "wrong" and kinds["1.7/1.6"] == kinds["1.2"] == "right"
+    referee.submit(6, [Group(TEXT, ("2.0/no", "1.9/1.9"), None, timed_first=True)])
+    assert _scores(referee.result(6)) == {"2.0/no": 0.0, "1.9/1.9": 1.9}, "nothing known: the first best is proven"
 
 
 @pytest.mark.slow

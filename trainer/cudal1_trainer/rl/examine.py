@@ -40,7 +40,7 @@ def examine(desk: Desk, samples: int, temperature: float, seed: int) -> Marks:
     """
     asked = [t for t in desk.texts if desk.fits(t)]
     too_long = [[Outcome("malformed")] for _ in range(len(desk.texts) - len(asked))]
-    desk = replace(desk, book=Book(1, 1), texts=asked)
+    desk = replace(desk, book=Book(1, 1), texts=asked, timed_first=False)
     items = [Item(i, 0, []) for i in range(len(desk.texts))]
     batch = desk.sample(-1, items, samples, temperature, seed)
     desk.submit(batch)

@@ -118,7 +118,8 @@ class Stage:
             torch.set_num_threads(1)
         self.book = Book(self.stage.islands, self.stage.window)
         plain = replace(self.base, lm=self.learner.gather())
-        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
+        desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
+        self.desk = replace(desk, timed_first=True)
         self.checkpoints = Checkpoints(self.out, accelerator)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own, in turn

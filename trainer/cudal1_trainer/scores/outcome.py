@@ -3,7 +3,8 @@
     classify(reply, shown, target)   what the text alone decides, else the code for the judge
     conclude(ruling, target)         what the judge decides
 
-    right         accepted, with its score         slow          right, refused for its cost on the host target
+    right         accepted, with its score; or     slow          right, refused for its cost on the host target
+                  timed, and no new best
     wrong         refused at verify                unbuilt       refused at build
     malformed     no Reply V2, or a launch plan that does not hold
     forbidden     a sound launch plan, refused by the text gate: words and state that no honest kernel needs
@@ -31,7 +32,7 @@ from typing import Literal
 from cudal1_compile.codegen.replies import complete, design_of
 from cudal1_compile.codegen.words import COMPARED
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_candidate, parse_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.target import Target
@@ -120,10 +121,10 @@ def conclude(ruling: Ruling | None, target: Target) -> Outcome:
         return Outcome("lost", reason="the judge hung or died over it")
     if any(isinstance(v, Rejected) and v.stage == "task" for v in (ruling.verdict, ruling.second)):
         return Outcome("undecided", reason="the program cannot be verified")
-    if isinstance(ruling.second, Rejected):
+    if isinstance(ruling.verdict, Accepted) and isinstance(ruling.second, Rejected):
         return Outcome("unbelievable", reason=f"{ruling.second.stage}: {ruling.second.reason}")
     match ruling.second or ruling.verdict:
-        case Accepted():
+        case Accepted() | Timed():
             return Outcome("right", ruling.score) if ruling.score else Outcome("undecided", reason="no baseline")
         case Deferred(reason):
             return Outcome("undecided", reason=reason)
@@ -132,7 +133,6 @@ def conclude(ruling: Ruling | None, target: Target) -> Outcome:
         case Rejected(stage, reason):
             kinds: dict[str, Kind] = {"text": "malformed", "build": "unbuilt", "verify": "wrong"}
             return Outcome(kinds[stage], reason=reason)
-    raise AssertionError(f"{ruling.second or ruling.verdict} proves nothing")
 
 
 def alike(group: Sequence[Outcome]) -> bool:
