@@ -219,8 +219,10 @@ class _Run:
     def _more(self, scheduler: EvaluationScheduler) -> tuple[list[RegionTask], bool]:
         """Who got candidates meanwhile, and whether others will without a verdict; the next ones are asked for."""
         ready = [*self.proposals.take(), *self._new_heirs()]
-        is_due = self._is_beside and self.timer.proposals_left_s > 0
-        if is_due and not self.proposals.is_busy and scheduler.open_before(self._first_unasked()) < BACKLOG:
+        is_due = self._is_beside and self.timer.proposals_left_s > 0 and not self.proposals.is_busy
+        if is_due:
+            self._order_by_gain()  # aten's times come meanwhile
+        if is_due and scheduler.open_before(self._first_unasked()) < BACKLOG:
             group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
             if self.late and not any(t.rounds_done == 0 for t in group):
                 ready, self.late = [*ready, *self.late], []

@@ -53,7 +53,6 @@ class _Region:
     """A task, and what the judge was asked about it."""
 
     task: RegionTask
-    place: int  # from 1
     candidates: Asked = field(default_factory=list)
     exam: tuple[Future[Verdict], Attempt] | None = None
     baselines: tuple[Future[Verdict], bool] | None = None  # with Inductor's?
@@ -84,7 +83,7 @@ class EvaluationScheduler:
         progress: Progress,
         tell: Callable[[], None],
     ) -> None:
-        """places: of all tasks of the call, as they are counted in what `progress` says.
+        """places: of all tasks of the call, from 1, as they are now; `progress` tells them.
 
         tell: says how much is decided, when more is.
         """
@@ -121,11 +120,11 @@ class EvaluationScheduler:
         self._known.clear()
 
     def _region(self, task: RegionTask) -> _Region:
-        return self._known.setdefault(task, _Region(task, self._places[task]))
+        return self._known.setdefault(task, _Region(task))
 
     def open_before(self, place: float) -> int:
         """More valuable regions of which the judge has been asked something that it has not answered."""
-        return sum(bool(r.open()) and r.place < place for r in self._regions)
+        return sum(bool(r.open()) and self._places[r.task] < place for r in self._regions)
 
     def run(
         self,
@@ -141,8 +140,6 @@ class EvaluationScheduler:
         self._is_last = is_last
         if self._timer.left_s <= 0:
             return []
-        for region in self._known.values():
-            region.place = self._places[region.task]
         begun = [r.task for r in self._known.values() if r.open()]  # what was not compared in time
         self._regions = [self._region(task) for task in dict.fromkeys([*tasks, *begun])]
         self._submitted = self._judged = 0
@@ -239,9 +236,8 @@ class EvaluationScheduler:
             if verdict is not None:
                 region.task.take_verdicts([attempt], [verdict])
                 best, left_s = region.task.best, self._timer.left_s
-                self._progress(
-                    Judging(region.place, len(self._places), self._judged, self._submitted, best, left_s)
-                )
+                at, of = self._places[region.task], len(self._places)
+                self._progress(Judging(at, of, self._judged, self._submitted, best, left_s))
 
     def _take_exam(self, region: _Region) -> None:
         if region.exam is not None and region.exam[0].done():
@@ -317,5 +313,5 @@ class EvaluationScheduler:
             return  # what wins next to nothing comes after the others' times
         if attempt.code_digest not in region.examined:
             region.examined.add(attempt.code_digest)
-            self._progress(Examining(region.place, len(self._places), task.best, left_s))
+            self._progress(Examining(self._places[task], len(self._places), task.best, left_s))
             region.exam = self._judge.submit_exam(task.program, attempt.code, is_sure(attempt)), attempt

@@ -306,6 +306,24 @@ def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     assert len(generator.calls) == 3 and all(isinstance(o.result, Won) for o in outcomes)
 
 
+def test_the_next_region_is_the_one_that_may_gain_most_by_the_times_that_came_since() -> None:
+    """Two are asked for before aten is timed; then the smallest region, which turns out to be the slowest."""
+
+    class Judge(ScriptedJudge):
+        def baselines(self, program: Program, inductor: bool) -> Verdict:
+            found = super().baselines(program, inductor)
+            assert isinstance(found, Accepted) and found.proof.timing is not None
+            times = 100.0 if program.axes[0].size == 10 else 1.0
+            timing = found.proof.timing
+            timing = replace(timing, aten_us=times * timing.aten_us, candidate_us=times * timing.candidate_us)
+            return Accepted(replace(found.proof, timing=timing))
+
+    generator = Beside([["good_120"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
+    synthesize_all([program(rows) for rows in (40, 30, 20, 10)], generator, Judge(), Store.memory(), budget)
+    assert [next(r for r in (40, 30, 20, 10) if f"d0={r} " in p) for p in generator.prompts] == [40, 30, 10, 20]
+
+
 def test_nobody_is_asked_for_more_while_the_judge_is_at_many_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "BACKLOG", 2)
     judge, generator = ScriptedJudge(), Beside([["good_120"]])
