@@ -3,6 +3,7 @@
     complete(program, reply) -> the reply with its code; CandidateError says why there is none
     design_of(reply) -> its design and edits as lines, to be kept; schedule_lines(kept) of them are shown
     lower_nearest(program, kept) -> the reply that they lead to at these sizes
+    nearby(program, kept, rng, count) -> replies with other edits
 
 A section `## Code` without a kernel leaves it to the design, which must be a schedule that can be lowered as it
 stands. An ```edits block changes the lowered kernel: typed edits (codegen/edits), then lines of it that the model
@@ -15,10 +16,11 @@ writes anew: those to go, each after `- `, stand together at one place, and what
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cudal1_compile.codegen.edits import IllegalEdit, apply, parse_edits
+from cudal1_compile.codegen.edits import IllegalEdit, apply, combine, legal_edits, parse_edits, print_edits
 from cudal1_compile.codegen.strategies import fit, is_whole, why_illegal
 from cudal1_compile.codegen.templates import write_reply
 from cudal1_compile.codegen.words import read_design
@@ -26,6 +28,7 @@ from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candida
 from cudal1_fx_passes.program.ir import Program
 
 MAX_EDITS = 32  # lines of typed ones, and places of the others
+MOST_DRAWN, TRIES = 3, 2  # edits of one reply; draws for each that is wanted
 EDIT = "edit "  # begins a line of a kept design that is an edit's
 
 
@@ -91,6 +94,28 @@ def lower_nearest(program: Program, kept: str) -> Reply | None:
         return complete(program, replace(plain, code="", edits=edits))
     except CandidateError:
         return plain
+
+
+def nearby(program: Program, kept: str, rng: random.Random, count: int) -> list[Reply]:
+    """At most `count` replies of other code, by one to MOST_DRAWN random edits of a design.
+
+    kept: as design_of gave it. Its typed edits stay where no drawn one takes their place, its lines of code go.
+    None where it cannot be lowered here as it stands.
+    """
+    schedule = read_design(kept)
+    if schedule is None or why_illegal(program, schedule) is not None:
+        return []
+    own = [line.removeprefix(EDIT) for line in kept.splitlines() if line.startswith(EDIT)]
+    typed = parse_edits("\n".join(_split("\n".join(own))[0]))
+    legal, found = legal_edits(program, schedule), dict[str, Reply]()
+    for _ in range(TRIES * count if legal else 0):
+        if len(found) == count:
+            break
+        drawn = combine(program, schedule, legal, rng, rng.randint(1, MOST_DRAWN))
+        edits = (*(e for e in typed if e.place not in {d.place for d in drawn}), *drawn)
+        if isinstance(reply := apply(program, schedule, edits), Reply):
+            found.setdefault(reply.code, replace(reply, edits=print_edits(edits)))
+    return list(found.values())
 
 
 def _split(edits: str) -> tuple[list[str], list[str]]:

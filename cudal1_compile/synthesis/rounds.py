@@ -52,6 +52,7 @@ MIN_GROUP = 8
 BINARIES_S = 0.5  # that those of the last winners are waited for in the end
 AT_FIRST = 12  # regions that are asked for by what they move, before aten's times order all
 BACKLOG = 8  # more valuable regions before the judge, which decides one or two a second: over it nobody is asked
+SEARCHED_AT_ONCE = 2  # regions whose designs are edited while verdicts wait: a tenth of a second each
 MANY = 16  # regions, over which a first round asks for half: the best of four replies is 1.22x, of eight 1.24x
 
 
@@ -226,6 +227,8 @@ class _Run:
             group = self._next_group([t for t in self.tasks if t.is_begun], AT_FIRST)
             if self.late and not any(t.rounds_done == 0 for t in group):
                 ready, self.late = [*ready, *self.late], []
+            elif group and (found := [t for t in group[:SEARCHED_AT_ONCE] if t.search()]):
+                ready = [*ready, *found]
             elif group:
                 self.proposals.begin(group, self._share(group))
         return ready, self.proposals.is_busy
@@ -235,7 +238,8 @@ class _Run:
         return min((self.places[t] for t in self.tasks if not t.rounds_done and t.wants_round), default=math.inf)
 
     def _ask(self, group: Sequence[RegionTask]) -> None:
-        self.proposals.ask(group, self._share(group))
+        share = self._share(group)
+        self.proposals.ask([t for t in group if not t.search()], share)
 
     def _ask_beside(self, group: Sequence[RegionTask]) -> None:
         """The replies are read in the next run."""

@@ -14,18 +14,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import random
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import History, Store
-from cudal1_compile.codegen.replies import lower_nearest
+from cudal1_compile.codegen.replies import lower_nearest, nearby, schedule_lines
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
-from cudal1_compile.generate.protocol import Generator, reads_designs, token_counter
+from cudal1_compile.generate.protocol import Generator, WritesDesigns, reads_designs, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply
@@ -59,7 +60,7 @@ from cudal1_fx_passes.program.text import print_program
 log = logging.getLogger(__name__)
 
 HEIRLOOMS = 3  # designs that won at other sizes, or lost least, before anybody is asked
-INHERITED = "inherited:"  # the generator of such candidates
+INHERITED, SEARCHED = "inherited:", "edited:"  # the generator of such candidates
 REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another examination
 WAITS = "waits for the judge"
@@ -102,6 +103,7 @@ class RegionTask:
         self.proposed = 0
         self.result: Ending | None = None
         self._asked = 0  # rounds that this call asked for
+        self._has_searched = False
         self._winner: Entry | None = None
         self._building: Future[Binary] | None = None  # of the winner
         self._won_in = 0  # rounds that were asked for before the winner was found
@@ -227,8 +229,30 @@ class RegionTask:
 
     def inherit(self, heritage: Sequence[Reply]) -> None:
         """In place of a first round of proposals."""
-        self._asked = 1
-        rows = [Proposal(self.region, INHERITED, "", reply, reply.code) for reply in heritage]
+        self._take_own(heritage, INHERITED)
+
+    def search(self) -> bool:
+        """A round of random edits of the fastest design, in place of one of proposals; once, where there are any.
+
+        Over the best of 12 designs eight edits are worth 1.02x, all other designs 1.005x (edits.h200, rl.h200).
+        """
+        if self._has_searched or not self.rounds_done or self.target.kind == "host" or self.to_judge():
+            return False
+        best = next((a for a in self.archive.scored() if schedule_lines(a.design)), None)
+        if best is None or not isinstance(self.generator, WritesDesigns):
+            return False
+        self._has_searched = True
+        rng = random.Random(self._number(f"edits {len(self.archive.attempts)}"))
+        found = nearby(self.program, best.design, rng, self.budget.samples_per_round)
+        new = [r for r in found if self.archive.verdict_on(normalised_digest(r.code)) is None]
+        if new:
+            self._take_own(new, SEARCHED)
+        return bool(new)
+
+    def _take_own(self, replies: Sequence[Reply], name: str) -> None:
+        """A round that no generator was asked for."""
+        self._asked = self.rounds_done + 1
+        rows = [Proposal(self.region, name, "", reply, reply.code) for reply in replies]
         self.archive.put([self._first_row(row) for row in rows])
 
     def take_replies(self, request: Request, replies: Sequence[str]) -> None:

@@ -1,16 +1,21 @@
-"""Designs that were measured at one size are lowered for others of the structure, before these are asked for."""
+"""Designs that were measured at one size are lowered for others of the structure, before these are asked for; what
+was fastest in a first round is edited in the second."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from synthesis_doubles import GPU, ScriptedJudge
 
 from cudal1_cache import Store
+from cudal1_compile.codegen.replies import EDIT, complete, design_of, nearby
 from cudal1_compile.codegen.templates import variants, write_reply
 from cudal1_compile.judge.verdict import Accepted, Rejected, Timed, Verdict
-from cudal1_compile.kernel.candidate import print_reply
+from cudal1_compile.kernel.candidate import Reply, print_reply
+from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.synthesis import Budget, Outcome, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.task import HEIRLOOMS
 from cudal1_fx_passes.program.ir import Program
@@ -116,3 +121,61 @@ def test_an_heir_that_loses_is_decided_too() -> None:
     outcomes = synthesize_all([rows(512), rows(256)], generator, judge, store, Budget(seconds=60, rounds=3))
     assert generator.asked == [[512]], "too far behind for another round"
     assert all(isinstance(o.result, Unprofitable) for o in outcomes)
+
+
+class FasterByEdits(Judge):
+    """What no template writes is 1.5 times as fast."""
+
+    def _judge(self, program: Program, code: str) -> Verdict:
+        return Timed(*self._measured(self._score(program, code), False))
+
+    def examine(self, program: Program, code: str) -> Verdict:
+        return Accepted(self._proof(self._score(program, code)))
+
+    def _score(self, program: Program, code: str) -> float:
+        replies = (write_reply(program, schedule) for schedule in variants(program))
+        plain = {normalised_digest(r.code) for r in replies if r is not None}
+        return 1.2 if normalised_digest(code) in plain else 1.5
+
+
+class BesideJudge(Designs):
+    gives_way = True
+
+
+@pytest.mark.parametrize("kind", [Designs, BesideJudge, Templates])
+def test_the_second_round_edits_the_fastest_design_and_the_third_asks_again(kind: type[Templates]) -> None:
+    """Of who writes designs; another generator has all rounds."""
+    generator, store = kind(), Store.memory()
+    budget = Budget(seconds=60, rounds=3, samples_per_round=4)
+    (won,) = synthesize_all([rows(512)], generator, FasterByEdits(), store, budget)
+    assert isinstance(won.result, Won)
+    attempts = store.attempts(won.fingerprint, GPU.key)
+    edited = [a for a in attempts if a.generator == "edited"]
+    if kind is Templates:
+        assert not edited and len(generator.asked) == 3 and won.result.entry.speedup == 1.2
+        return
+    assert len(generator.asked) == 2 and won.result.entry.speedup == 1.5
+    assert 1 <= len(edited) <= 4 and len({a.code_digest for a in edited}) == len(edited)
+    assert all("\nedit " in a.design for a in edited)
+    assert [complete(rows(512), reply_of(a.design)).code for a in edited] == [a.code for a in edited]
+
+
+def reply_of(kept: str) -> Reply:
+    """As a model would write what is kept of a reply."""
+    lines = kept.splitlines()
+    design = "\n".join(line for line in lines if not line.startswith(EDIT))
+    return Reply("", design, "", "\n".join(line.removeprefix(EDIT) for line in lines if line.startswith(EDIT)))
+
+
+def test_edits_near_a_design_keep_its_own_where_no_other_takes_their_place() -> None:
+    program = rows(512)
+    base = next(r for s in variants(program) if (r := write_reply(program, s)) is not None)
+    first = nearby(program, base.design, random.Random(1), 6)
+    assert len({r.code for r in first} - {base.code}) == len(first) == 6
+    kept = design_of(first[0])
+    second = nearby(program, kept, random.Random(2), 6)
+    own = set(first[0].edits.splitlines())
+    assert any(own < set(r.edits.splitlines()) for r in second)
+    assert all(complete(program, replace(r, code="")).code == r.code for r in second)
+    assert nearby(program, "grouped.\nstage 0: block, vector 3, block 257", random.Random(1), 4) == []
+    assert nearby(program, "one warp", random.Random(1), 4) == []

@@ -269,6 +269,20 @@ class Beside(ScriptedGenerator):
     gives_way = True
 
 
+class Late(Beside):
+    """All its calls but the first end once a candidate was timed."""
+
+    def __init__(self, judge: ScriptedJudge) -> None:
+        super().__init__([["good_120"]])
+        self.timed = threading.Event()
+        judge.before = lambda name: self.timed.set()
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        found = super().propose(prompts, n, seed)
+        assert len(self.calls) == 1 or self.timed.wait(20.0)
+        return found
+
+
 @pytest.mark.parametrize("kind", [Beside, ScriptedGenerator])
 def test_aten_is_timed_while_a_sampler_that_gives_way_is_asked(kind: type[ScriptedGenerator]) -> None:
     """Else before anybody is asked."""
@@ -290,16 +304,8 @@ def test_aten_is_timed_while_a_sampler_that_gives_way_is_asked(kind: type[Script
 
 def test_more_is_proposed_while_the_judge_is_at_work() -> None:
     """The second call of the generator ends once a candidate of the first was timed."""
-    judge, timed = ScriptedJudge(), threading.Event()
-    judge.before = lambda name: timed.set()
-
-    class Late(Beside):
-        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-            found = super().propose(prompts, n, seed)
-            assert len(self.calls) == 1 or timed.wait(20.0)
-            return found
-
-    generator = Late([["good_120"]])
+    judge = ScriptedJudge()
+    generator = Late(judge)
     budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
     programs = [program(rows) for rows in (40, 30, 20)]
     outcomes = synthesize_all(programs, generator, judge, Store.memory(), budget)
@@ -318,9 +324,10 @@ def test_the_next_region_is_the_one_that_may_gain_most_by_the_times_that_came_si
             timing = replace(timing, aten_us=times * timing.aten_us, candidate_us=times * timing.candidate_us)
             return Accepted(replace(found.proof, timing=timing))
 
-    generator = Beside([["good_120"]])
+    judge = Judge()
+    generator = Late(judge)
     budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
-    synthesize_all([program(rows) for rows in (40, 30, 20, 10)], generator, Judge(), Store.memory(), budget)
+    synthesize_all([program(rows) for rows in (40, 30, 20, 10)], generator, judge, Store.memory(), budget)
     assert [next(r for r in (40, 30, 20, 10) if f"d0={r} " in p) for p in generator.prompts] == [40, 30, 10, 20]
 
 

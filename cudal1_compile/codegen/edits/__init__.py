@@ -8,7 +8,7 @@
 An edited kernel is a candidate as any other: what is legal here is right by construction, and the judge proves it.
 """
 
-from cudal1_compile.codegen.edits.apply import apply, draw_edits, legal_edits
+from cudal1_compile.codegen.edits.apply import apply, combine, draw_edits, legal_edits
 from cudal1_compile.codegen.edits.edit import (
     Edit,
     IllegalEdit,
@@ -24,6 +24,7 @@ __all__ = [
     "KernelEdit",
     "StageEdit",
     "apply",
+    "combine",
     "draw_edits",
     "legal_edits",
     "parse_edits",

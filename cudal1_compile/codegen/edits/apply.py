@@ -61,13 +61,22 @@ def legal_edits(program: Program, schedule: Schedule) -> list[Edit]:
 
 def draw_edits(program: Program, schedule: Schedule, rng: random.Random, most: int) -> tuple[Edit, ...]:
     """At most so many that can be had together; each place is as likely as any other, whatever its values."""
+    return combine(program, schedule, legal_edits(program, schedule), rng, most)
+
+
+def combine(
+    program: Program, schedule: Schedule, legal: Sequence[Edit], rng: random.Random, most: int
+) -> tuple[Edit, ...]:
+    """`draw_edits` where the legal ones are known."""
     by_place: dict[tuple[str, str], list[Edit]] = {}
-    for edit in legal_edits(program, schedule):
+    for edit in legal:
         by_place.setdefault(edit.place, []).append(edit)
     chosen: tuple[Edit, ...] = ()
     for place in rng.sample(list(by_place), len(by_place)):
+        if len(chosen) == most:
+            break
         tried = (*chosen, rng.choice(by_place[place]))
-        if len(chosen) < most and isinstance(apply(program, schedule, tried), Reply):
+        if isinstance(apply(program, schedule, tried), Reply):
             chosen = tried
     return chosen
 
