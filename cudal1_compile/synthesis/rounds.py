@@ -5,7 +5,8 @@
     -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
         candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
     a design that was measured at one size, by anybody, is lowered for the others before these are asked for
-    first round without exemplars, then contrastive rounds with measured variants, as long as there is time
+    first round without exemplars; where designs are written, a round of random edits of the fastest; contrastive
+    rounds with measured variants, as long as there is time
     -> won | unprofitable (or at the floor) | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens to

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import History, Store
 from cudal1_compile.codegen.replies import lower_nearest, nearby, schedule_lines
+from cudal1_compile.codegen.templates import STUMBLES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
@@ -243,7 +244,11 @@ class RegionTask:
             return False
         self._has_searched = True
         rng = random.Random(self._number(f"edits {len(self.archive.attempts)}"))
-        found = nearby(self.program, best.design, rng, self.budget.samples_per_round)
+        try:
+            found = nearby(self.program, best.design, rng, self.budget.samples_per_round)
+        except STUMBLES as error:
+            log.warning("no edits: %r on a program of %d operations", error, len(self.program.ops))
+            return False
         new = [r for r in found if self.archive.verdict_on(normalised_digest(r.code)) is None]
         if new:
             self._take_own(new, SEARCHED)

@@ -179,3 +179,16 @@ def test_edits_near_a_design_keep_its_own_where_no_other_takes_their_place() -> 
     assert all(complete(program, replace(r, code="")).code == r.code for r in second)
     assert nearby(program, "grouped.\nstage 0: block, vector 3, block 257", random.Random(1), 4) == []
     assert nearby(program, "one warp", random.Random(1), 4) == []
+
+
+def test_a_template_that_stumbles_over_edits_leaves_the_round_to_the_generator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stumble(*_: object) -> list[Reply]:
+        raise KeyError("d7")
+
+    monkeypatch.setattr("cudal1_compile.synthesis.task.nearby", stumble)
+    generator, budget = Designs(), Budget(seconds=60, rounds=3, samples_per_round=4)
+    (won,) = synthesize_all([rows(512)], generator, FasterByEdits(), Store.memory(), budget)
+    assert isinstance(won.result, Won) and len(generator.asked) == 3
+    assert "no edits: KeyError('d7')" in caplog.text
