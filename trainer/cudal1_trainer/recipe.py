@@ -68,9 +68,7 @@ class DataRecipe:
     family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
     pool: int = 8
     variants_per_task: int = 2  # pairs made of one unmeasured task
-    edited: float = (
-        0.0  # share of replies with one to three random edits: how they are written, not what they gain
-    )
+    edited: float = 0.0  # share of fresh replies with one to three random edits: the form, not what they gain
     rank_decay: float = 0.25  # of the weight of a schedule with its rank in the templates' own order
     prior_tau: float = 0.06  # log time by which a schedule's weight falls to 1/e, where a prior is fitted
     fast_within: float = 1.1  # a variant this close to the fastest is a plain target

@@ -36,7 +36,7 @@ MIB = 1 << 20
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products: half a second to two a candidate on the host target
 HOST_PRODUCTS = Most(1 << 20, 1 << 15, 1 << 18)
-MULTIPLICATIONS = 1 << 29  # for each MiB that a program may have
+MULTIPLICATIONS = 1 << 9  # for each byte that a program may have
 
 
 def training_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
@@ -143,8 +143,8 @@ def _most(stage: StageRecipe, target: Target) -> Most:
     """Of programs with products."""
     if target.kind == "host":
         return HOST_PRODUCTS
-    mib = int(stage.most_mib)
-    return Most(MULTIPLICATIONS * mib, mib << 20, mib << 20)
+    most_bytes = int(stage.most_mib * MIB)
+    return Most(MULTIPLICATIONS * most_bytes, most_bytes, most_bytes)
 
 
 def fits(program: Program, target: Target, least_bytes: int, most_bytes: int) -> bool:
