@@ -33,17 +33,15 @@ from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.families import FamilyProgram, read_families
 from benchmarks.result_file import bootstrap, device_stem, geomean, write_result
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
-from cudal1_compile.codegen.edits import Edit, apply, draw_edits, print_edits
+from cudal1_compile.codegen.edits import Edit, draw_replies, parse_edits, print_edits
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.kernel.candidate import Reply
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
 
 BASE = "base"
-MOST = 3  # edits of one kernel
 AGAIN = 4  # kernels that are timed again
 ROUNDS, ROUNDS_AGAIN = 9, 41
 
@@ -61,15 +59,10 @@ def likely(program: FamilyProgram, prior: Prior, count: int) -> dict[str, Schedu
 
 
 def edited(base: Base, count: int, seed: int) -> dict[str, tuple[Edit, ...]]:
-    """Distinct codes, each with one to MOST random edits; fewer where there are no more."""
+    """Distinct codes, each with one to three random edits; fewer where there are no more."""
     program, rng = parse_program(base.program.text), random.Random(f"{seed} {base.program.text}")
-    found: dict[str, tuple[Edit, ...]] = {}
-    for _ in range(4 * count):
-        edits = draw_edits(program, base.schedule, rng, rng.randint(1, MOST))
-        reply = apply(program, base.schedule, edits) if edits else ""
-        if isinstance(reply, Reply) and reply.code != base.code and len(found) < count:
-            found.setdefault(reply.code, edits)
-    return found
+    replies = draw_replies(program, base.schedule, rng, count, 4 * count)
+    return {reply.code: parse_edits(reply.edits) for reply in replies}
 
 
 def job_of(program: FamilyProgram, step: str, codes: Mapping[str, str]) -> Job:

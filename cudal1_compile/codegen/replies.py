@@ -20,7 +20,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cudal1_compile.codegen.edits import IllegalEdit, apply, combine, legal_edits, parse_edits, print_edits
+from cudal1_compile.codegen.edits import IllegalEdit, apply, draw_replies, parse_edits
 from cudal1_compile.codegen.strategies import fit, is_whole, why_illegal
 from cudal1_compile.codegen.templates import write_reply
 from cudal1_compile.codegen.words import read_design
@@ -28,7 +28,6 @@ from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candida
 from cudal1_fx_passes.program.ir import Program
 
 MAX_EDITS = 32  # lines of typed ones, and places of the others
-MOST_DRAWN, TRIES = 3, 2  # edits of one reply; draws for each that is wanted
 EDIT = "edit "  # begins a line of a kept design that is an edit's
 
 
@@ -80,9 +79,7 @@ def lower_nearest(program: Program, kept: str) -> Reply | None:
 
     kept: as design_of gave it, perhaps at other sizes; its edits are made where they are legal here.
     """
-    lines = kept.splitlines()
-    design = "\n".join(line for line in lines if not line.startswith(EDIT))
-    edits = "\n".join(line.removeprefix(EDIT) for line in lines if line.startswith(EDIT))
+    design, edits = _parts(kept)
     schedule = read_design(design)
     fitted = None if schedule is None else fit(program, schedule)
     if fitted is None or not is_whole(program, fitted):
@@ -97,25 +94,24 @@ def lower_nearest(program: Program, kept: str) -> Reply | None:
 
 
 def nearby(program: Program, kept: str, rng: random.Random, count: int) -> list[Reply]:
-    """At most `count` replies of other code, by one to MOST_DRAWN random edits of a design.
+    """At most `count` replies of other code, by random edits of a design.
 
     kept: as design_of gave it. Its typed edits stay where no drawn one takes their place, its lines of code go.
     None where it cannot be lowered here as it stands.
     """
-    schedule = read_design(kept)
+    design, edits = _parts(kept)
+    schedule = read_design(design)
     if schedule is None or why_illegal(program, schedule) is not None:
         return []
-    own = [line.removeprefix(EDIT) for line in kept.splitlines() if line.startswith(EDIT)]
-    typed = parse_edits("\n".join(_split("\n".join(own))[0]))
-    legal, found = legal_edits(program, schedule), dict[str, Reply]()
-    for _ in range(TRIES * count if legal else 0):
-        if len(found) == count:
-            break
-        drawn = combine(program, schedule, legal, rng, rng.randint(1, MOST_DRAWN))
-        edits = (*(e for e in typed if e.place not in {d.place for d in drawn}), *drawn)
-        if isinstance(reply := apply(program, schedule, edits), Reply):
-            found.setdefault(reply.code, replace(reply, edits=print_edits(edits)))
-    return list(found.values())
+    typed, _ = _split(edits)
+    return draw_replies(program, schedule, rng, count, 2 * count, parse_edits("\n".join(typed)))
+
+
+def _parts(kept: str) -> tuple[str, str]:
+    """The design's lines and the edits'."""
+    lines = kept.splitlines()
+    edits = [line.removeprefix(EDIT) for line in lines if line.startswith(EDIT)]
+    return "\n".join(line for line in lines if not line.startswith(EDIT)), "\n".join(edits)
 
 
 def _split(edits: str) -> tuple[list[str], list[str]]:

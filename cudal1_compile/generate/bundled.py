@@ -54,9 +54,9 @@ SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth askin
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
 REPAIRED_CHARACTERS = 32 * 1024  # of a reply; the longest right ones have 20,000, and repairs grow faster
 WARM_PROMPTS, WARM_REPLIES, WARM_TOKENS = 8, 16, 4  # few, with a step that is captured
-GPU = "target sm_"  # begins the prompts of GPUs
 OUTLINE = "\nf0: "  # what comes behind them
 DESIGN = "## Algorithm Design\n"
+GPU = "target sm_"  # begins the prompts of GPUs
 WHOLE_TOKENS = 320  # of a reply without code; some designs have a dozen stages
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from cudal1_compile.codegen.edits import MOST_DRAWN
 from cudal1_compile.codegen.replies import complete, schedule_lines
 from cudal1_compile.codegen.stages.schedule import parse_schedule, print_schedule
 from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.kernel.candidate import parse_candidate, parse_reply
 from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import print_program
-from cudal1_trainer.data.corpus import EDITS, CorpusMaker, Source, heldout_batches, texts_for_tokenizer
+from cudal1_trainer.data.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
 from cudal1_trainer.data.scored import (
     ScoredPrograms,
     _line,
@@ -298,6 +299,6 @@ def test_replies_may_carry_random_edits_that_lead_to_other_code() -> None:
     carrying = [(program, reply) for program, reply in replies if reply.edits]
     assert len(carrying) > 0.8 * len(replies) > 20
     for program, reply in carrying:
-        assert 1 <= len(reply.edits.splitlines()) <= EDITS
+        assert 1 <= len(reply.edits.splitlines()) <= MOST_DRAWN
         assert complete(program, reply).code != complete(program, replace(reply, edits="")).code
     assert not any(parse_reply(p.reply).edits for _, p in Source(plain, NONE).draw(random.Random(1)))

@@ -8,7 +8,7 @@
 An edited kernel is a candidate as any other: what is legal here is right by construction, and the judge proves it.
 """
 
-from cudal1_compile.codegen.edits.apply import apply, combine, draw_edits, legal_edits
+from cudal1_compile.codegen.edits.apply import MOST_DRAWN, apply, draw_edits, draw_replies, legal_edits
 from cudal1_compile.codegen.edits.edit import (
     Edit,
     IllegalEdit,
@@ -19,13 +19,14 @@ from cudal1_compile.codegen.edits.edit import (
 )
 
 __all__ = [
+    "MOST_DRAWN",
     "Edit",
     "IllegalEdit",
     "KernelEdit",
     "StageEdit",
     "apply",
-    "combine",
     "draw_edits",
+    "draw_replies",
     "legal_edits",
     "parse_edits",
     "print_edits",

@@ -28,6 +28,8 @@ from cudal1_compile.codegen.words import write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Launch, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
+MOST_DRAWN = 3  # random edits of one kernel
+
 
 def apply(
     program: Program, schedule: Schedule, edits: Sequence[Edit], exemplars: Sequence[Exemplar] = ()
@@ -61,13 +63,34 @@ def legal_edits(program: Program, schedule: Schedule) -> list[Edit]:
 
 def draw_edits(program: Program, schedule: Schedule, rng: random.Random, most: int) -> tuple[Edit, ...]:
     """At most so many that can be had together; each place is as likely as any other, whatever its values."""
-    return combine(program, schedule, legal_edits(program, schedule), rng, most)
+    return _combine(program, schedule, legal_edits(program, schedule), rng, most)
 
 
-def combine(
+def draw_replies(
+    program: Program, schedule: Schedule, rng: random.Random, count: int, draws: int, own: Sequence[Edit] = ()
+) -> list[Reply]:
+    """At most `count` of other code, each with its edits: one to MOST_DRAWN random ones, and of `own` those whose
+    place none of them takes.
+
+    draws: how often is looked for one.
+    """
+    plain, legal = write_code(program, schedule), legal_edits(program, schedule)
+    found: dict[str, Reply] = {}
+    for _ in range(draws if legal else 0):
+        if len(found) == count:
+            break
+        drawn = _combine(program, schedule, legal, rng, rng.randint(1, MOST_DRAWN))
+        edits = (*(e for e in own if e.place not in {d.place for d in drawn}), *drawn)
+        reply = apply(program, schedule, edits)
+        if isinstance(reply, Reply) and reply.code != plain:
+            found.setdefault(reply.code, replace(reply, edits=print_edits(edits)))
+    return list(found.values())
+
+
+def _combine(
     program: Program, schedule: Schedule, legal: Sequence[Edit], rng: random.Random, most: int
 ) -> tuple[Edit, ...]:
-    """`draw_edits` where the legal ones are known."""
+    """legal: those of the schedule, which takes longer to find than to draw among."""
     by_place: dict[tuple[str, str], list[Edit]] = {}
     for edit in legal:
         by_place.setdefault(edit.place, []).append(edit)

@@ -31,7 +31,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 
-from cudal1_compile.codegen.edits import draw_edits, print_edits
+from cudal1_compile.codegen.edits import MOST_DRAWN, draw_edits, print_edits
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.templates import STUMBLES, Schedule, try_reply, variants
 from cudal1_compile.generate.exemplars import DESIGNS
@@ -74,7 +74,6 @@ LAST = re.compile(
     r"^(\w+) \w+\[[\w,]*,(d\d+)\]( .*)?\n(.*\n)*t\d+ .*= dot.*\b\1\[(?!.*\b\2=)(.* over \2,k|.*=\d\*.* over k)",
     flags=re.M,
 )
-EDITS = 3  # of one reply
 PREDICTED = 12  # variants of one program whose times are predicted
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
@@ -182,7 +181,7 @@ class Source:
         """Some with random edits, which RL is to tell apart."""
         if not self.recipe.edited or rng.random() >= self.recipe.edited:
             return reply
-        return replace(reply, edits=print_edits(draw_edits(program, schedule, rng, rng.randint(1, EDITS))))
+        return replace(reply, edits=print_edits(draw_edits(program, schedule, rng, rng.randint(1, MOST_DRAWN))))
 
     def _weights(self, program: Program, schedules: list[Schedule]) -> list[float]:
         """By the prior's predicted time, or by rank in the templates' own order where there is none."""

@@ -68,7 +68,7 @@ class Desk:
     budget: int
     max_new: int
     opening: str = ""  # behind a prompt that shows variants
-    timed_first: bool = False  # on a GPU what is no new best of its program is not proven
+    timed_first: bool = False  # what is no new best of its program is not proven
 
     @property
     def target(self) -> Target:
@@ -116,8 +116,8 @@ class Desk:
             read = [c for i in batch.items if i.task == task for c in i.read if isinstance(c, Code)]
             new = {c.code for c in read if self.book.known(task, c.digest) is None}
             suspects = frozenset(filter(self.book.is_suspect, new))
-            timed = self.timed_first and self.target.kind == "cuda"
-            groups.append(Group(self.texts[task], tuple(sorted(new)), self.book.best(task), suspects, timed))
+            codes, best = tuple(sorted(new)), self.book.best(task)
+            groups.append(Group(self.texts[task], codes, best, suspects, self.timed_first))
         self.referee.submit(batch.number, groups)
 
     def conclude(self, batch: Batch) -> list[list[Outcome]]:
