@@ -79,6 +79,42 @@ def test_windows_of_one_element_are_pooled_too() -> None:
     assert not _calls_index(run)
 
 
+# axes and sizes, the axes of a window's place, how the gradients are read, over what, axes of the result
+GRADIENTS = {
+    "padded planes": ("d4=4 d5=3", "k0=3 k1=3", "d4=(d2-k0+1)/2, d5=(d3-k1+1)/2", "d2=8 d3=6"),
+    "dilated, one padded side": ("d4=4 d5=7", "k0=3 k1=2", "d4=d2-2*k0, d5=d3-k1+1", "d2=8 d3=6"),
+    "rows": ("d4=4", "k0=3", "d4=(d2-k0+1)/2", "d2=7"),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_gradient_of_max_pooling_is_torchs_own(name: str, compiled: bool) -> None:
+    outs, window, access, read = GRADIENTS[name]
+    d, k, r = (",".join(x.split("=")[0] for x in part.split()) for part in (outs, window, read))
+    place = "t2 i64[k0] = mul(t0, 1)\n"
+    if "k1" in k:
+        columns = window[-1]
+        place = f"t1 i64[k0] = mul(t0, {columns})\nt3 i64[k1] = iota() along k1\nt2 i64[k0,k1] = add(t1, t3)\n"
+    program = parse_program(
+        f"region v1\ndims d0=2 d1=3 {outs} {window} {read}\nin0 bf16[d0,d1,{d}]\n"
+        f"in1 i8[d0,d1,{d}] in [0,5]\nt0 i64[k0] = iota() along k0\n"
+        f"{place}t4 i64[d0,d1,{d}] = cast(in1)\nt5 bool[d0,d1,{d},{k}] = eq(t4, t2)\n"
+        f"t6 f32[d0,d1,{d}] = cast(in0)\nt7 f32[d0,d1,{d},{k}] = where(t5, t6, 0.0)\n"
+        f"t8 f32[d0,d1,{r}] = sum(t7[{access}]) over {k}\nout0 f32[d0,d1,{r}] = t8\n"
+    )
+    shape = [program.axis[a].size for a in program.inputs[0].axes]
+    g = torch.Generator().manual_seed(3)
+    inputs = [
+        torch.randn(shape, generator=g).bfloat16(),
+        torch.randint(0, 3, shape, generator=g, dtype=torch.int8),
+    ]
+    run = to_aten(program)
+    assert not _calls_index(run)
+    got = (torch.compile(run, dynamic=False, fullgraph=True) if compiled else run)(*inputs)
+    torch.testing.assert_close(got, evaluate(program, inputs))
+
+
 def _calls_index(run: torch.fx.GraphModule) -> bool:
     return any(n.target is operator.getitem for n in run.graph.nodes)
 

@@ -65,7 +65,7 @@ def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) ->
     assert clock() - start < 143 + 2
     won = [o for o in run.outcomes if isinstance(o.result, Won)]
     able = [o for o in run.outcomes if run.best_final(o) > 1.02]
-    assert len(won) >= 40  # 26 where regions were worked on four or eight at a time
+    assert len(won) >= 38  # 26 where regions were worked on four or eight at a time
     # but what was timed in the last second may wait for its proof
     assert len({o.fingerprint for o in able} - {o.fingerprint for o in won}) <= 1
     assert run.generator.sampled_s < 0.2 * 143
@@ -77,11 +77,11 @@ def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) ->
     assert rounds == sorted(rounds)
 
 
-def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_regions_get_a_part_of_a_first_round_each(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated: 140 of 419 regions win in 177 s where 102 do with whole rounds; with time for all as many do."""
     monkeypatch.setattr(rounds, "MANY", 3)
-    many, few = (Run(clock, n, Budget(seconds=200, samples_per_round=3, rounds=2)) for n in (4, 3))
-    assert many.generator.samples[0] == 2 and few.generator.samples[0] == 3
+    most, many, few = (Run(clock, n, Budget(seconds=200, samples_per_round=3, rounds=2)) for n in (8, 4, 3))
+    assert [r.generator.samples[0] for r in (most, many, few)] == [1, 2, 3]
     # a contrastive round is whole, of two prompts or one
     assert set(many.generator.samples[1:]) | set(few.generator.samples[1:]) <= {1, 2, 3}
     assert sum(many.generator.samples[1:]) >= 3 <= sum(few.generator.samples[1:])

@@ -20,7 +20,14 @@ from torch import Tensor, fx
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Index, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
-from cudal1_fx_passes.program.pooling import AVG_POOL, MAX_POOL, Window, pooling_windows
+from cudal1_fx_passes.program.pooling import (
+    AVG_POOL,
+    MAX_POOL,
+    MaxPoolGradient,
+    Window,
+    max_pool_gradient,
+    pooling_windows,
+)
 from cudal1_fx_passes.program.products import contracts, library_convolution, run_convolution
 from cudal1_fx_passes.program.slices import slices_of
 
@@ -57,6 +64,7 @@ class _Builder:
             for o in p.outputs
         ]
         self.graph.output(results)
+        self.graph.eliminate_dead_code()  # what a gradient of pooling stands for
         return fx.GraphModule(self.root, self.graph)
 
     def _call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
@@ -80,6 +88,8 @@ class _Builder:
             return self._iota(op)
         if (windows := pooling_windows(self.program, op)) is not None:
             return self._pool(op, windows)
+        if (gradient := max_pool_gradient(self.program, op)) is not None:
+            return self._max_pool_gradient(op, gradient)
         if spec.kind is Kind.DOT:
             return self._dot(op)
         span = self._span(op)
@@ -91,8 +101,11 @@ class _Builder:
     def _iota(self, op: Op) -> fx.Node:
         """Made at run time: Inductor computes it in place, where a constant would be read from memory."""
         count, dtype = self.program.axis[op.over[0]].size, TORCH_DTYPE[op.dtype]
+        return self._steps(count, dtype, f"{op.name}_steps")
+
+    def _steps(self, count: int, dtype: torch.dtype, name: str) -> fx.Node:
         if not self.program.inputs:
-            return self._constant(f"{op.name}_steps", torch.arange(count, dtype=dtype))
+            return self._constant(name, torch.arange(count, dtype=dtype))
         device = self._call(getattr, self.nodes[self.program.inputs[0].name], "device")
         return self._call(torch.arange, count, dtype=dtype, device=device)
 
@@ -279,3 +292,59 @@ class _Builder:
             x = self._call(AVG_POOL[len(windows)], x, kernel, stride, padding, **divisor)
         out = (*batch, *(w.out for w in windows))
         return self._permuted(self._call(torch.reshape, x, self._sizes(out)), out, op.axes)
+
+    def _max_pool_gradient(self, op: Op, gradient: MaxPoolGradient) -> fx.Node:
+        """As torch's own, in two dims: before a single one comes one of one element."""
+        windows = gradient.windows
+        batch = tuple(a for a in op.axes if a not in {w.read for w in windows})
+        held = (*batch, *(w.out for w in windows))
+        ones = [1] * (2 - len(windows))
+        first = self._sizes(batch) if len(batch) == 2 else [1, self.program.size(batch)]
+        flat, inside = self._flat_positions(op, self._over(gradient.maxima, held), windows)
+        grad = self._over(gradient.grad, held)
+        if inside is not None:
+            grad = self._call(torch.where, inside, grad, 0.0)
+        outs = [*first, *ones, *self._sizes(held[len(batch) :])]
+        grad, flat = (self._call(torch.reshape, x, outs) for x in (grad, flat))
+        pooled = self._call(
+            torch.Tensor.new_empty, grad, [*first, *ones, *self._sizes(tuple(w.read for w in windows))]
+        )
+        kernel = [*ones, *self._sizes(tuple(w.window for w in windows))]
+        stride, dilation = ([*ones, *(getattr(w, part) for w in windows)] for part in ("stride", "dilation"))
+        padding = [*(0 for _ in ones), *(w.padding for w in windows)]
+        backward = torch.ops.aten.max_pool2d_with_indices_backward.default
+        made = self._call(backward, grad, pooled, kernel, stride, padding, dilation, False, flat)
+        axes = (*batch, *(w.read for w in windows))
+        return self._permuted(self._call(torch.reshape, made, self._sizes(axes)), axes, op.axes)
+
+    def _flat_positions(
+        self, op: Op, places: fx.Node, windows: tuple[Window, ...]
+    ) -> tuple[fx.Node, fx.Node | None]:
+        """Places within windows as positions within what was pooled, and which of them are none of padding."""
+        flat: fx.Node | None = None
+        inside: fx.Node | None = None
+        after = 1
+        for i, w in reversed(list(enumerate(windows))):
+            kernel, size = self.program.axis[w.window].size, self.program.axis[w.read].size
+            step = self._call(torch.remainder, places, kernel)
+            places = self._call(torch.div, places, kernel, rounding_mode="floor")
+            corner = self._steps(self.program.axis[w.out].size, torch.int64, f"{op.name}_steps{i}")
+            corner = self._call(torch.sub, self._call(torch.mul, corner, w.stride), w.padding)
+            corner = self._call(torch.reshape, corner, [-1, *[1] * (len(windows) - 1 - i)])
+            at = self._call(torch.add, corner, self._call(torch.mul, step, w.dilation))
+            if w.padding:
+                within = self._call(torch.clamp, at, 0, size - 1)
+                ok = self._call(torch.eq, at, within)
+                inside = ok if inside is None else self._call(torch.logical_and, inside, ok)
+                at = within
+            at = self._call(torch.mul, at, after)
+            flat = at if flat is None else self._call(torch.add, flat, at)
+            after *= size
+        assert flat is not None
+        return flat, inside
+
+    def _over(self, name: str, axes: tuple[str, ...]) -> fx.Node:
+        """A value with a dim for each of the axes."""
+        held = self.program.value_axes[name]
+        x = self._permuted(self.nodes[name], held, tuple(a for a in axes if a in held))
+        return self._spread(self._aligned(x, held, axes), axes)
