@@ -84,7 +84,7 @@ class Pipeline:
     """The steps for one graph; each may be called alone (`cudal1 plan` stops before compiling)."""
 
     inductors: CompiledGraph | None = None  # its variant, where that is there already
-    inductors_s = 0.0  # that this took
+    inductors_s = inductors_cpu_s = 0.0  # that this took
 
     def __init__(self, job: CompileJob, session: Session) -> None:
         self.job, self.session = job, session
@@ -136,14 +136,15 @@ class Pipeline:
             return None
         found = [replace(answers.get(r.fingerprint, r), seen=r.seen) for r in heard.plan.regions]
         plan = replace(with_regions(heard.plan, found), collect_s=COLLECT_SHARE * self.inductors_s)
-        ends_s = self.begun_s + ALONE_SHARE * self.inductors_s + self.job.options.budget_s + MORE_S
+        ends_s = self.begun_s + ALONE_SHARE * self.inductors_cpu_s + self.job.options.budget_s + MORE_S
         return self.settle(plan, ends_s)
 
     def _compile_inductors(self, plan: GraphPlanned, heard: Heard | None = None) -> None:
-        begun_s = time.monotonic()
+        begun_s, begun_cpu_s = time.monotonic(), time.thread_time()
         with without_full_collections():
             self.inductors = self.build(plan, "inductor", heard=heard)
         self.inductors_s = time.monotonic() - begun_s
+        self.inductors_cpu_s = time.thread_time() - begun_cpu_s
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
