@@ -25,6 +25,7 @@ from cudal1_compile.judge.verdict import NumericsLabel as NumericsLabel
 
 TargetChoice = Literal["auto", "host", "cuda"]
 OnMiss = Literal["synthesize", "background", "fallback"]
+Capture = Literal["auto", False]
 
 DEFAULT_GRAPH_BUDGET_S = 20.0
 DEFAULT_PROCESS_BUDGET_S = 120.0
@@ -52,6 +53,8 @@ class Options:
     numerics: NumericsLabel = "f32_split"
     # whether convolutions and matrix products may become kernels, with what follows them; None: on a GPU
     products: bool | None = None
+    # whether an inference may be recorded as a CUDA graph in default mode, where that is faster (captured.py)
+    capture: Capture = "auto"
     inductor: Mapping[str, Any] = field(default_factory=dict)
 
     def has_products(self, target_kind: str) -> bool:
@@ -112,6 +115,10 @@ def _checked(name: str, value: Any) -> Any:
     if name == "products":
         if value is not None and not isinstance(value, bool):
             raise InvalidOption(f"option products={value!r}: expected True or False, or None: True on a GPU")
+        return value
+    if name == "capture":
+        if value is not False and value != "auto":
+            raise InvalidOption(f"option capture={value!r}: expected 'auto' or False")
         return value
     if name == "cache_dir":
         if value is not None and (not isinstance(value, str | Path) or value == ""):

@@ -14,9 +14,19 @@ from typing import Literal
 # unprofitable: candidates were judged, and none wins; untried: decided without one, for the reason it gives;
 # at_floor: so is one that runs near its physical floor without a kernel
 EntryStatus = Literal["kernel", "unprofitable", "untried", "at_floor"]
-# without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), aten (not even Inductor)
+# without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), aten (not even Inductor);
+# captured: inductor, aten and all_kernels recorded as a CUDA graph
 PlanChoice = Literal[
-    "inductor", "no_layout_opt", "aten", "all_kernels", "unfusible_only", "no_products", "deciding"
+    "inductor",
+    "no_layout_opt",
+    "aten",
+    "all_kernels",
+    "unfusible_only",
+    "no_products",
+    "captured_inductor",
+    "captured_aten",
+    "captured_kernels",
+    "deciding",
 ]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it

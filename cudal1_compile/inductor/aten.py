@@ -63,6 +63,13 @@ def why_not(
     return _why_no_room(gm, free_bytes)
 
 
+def is_on_device(gm: fx.GraphModule, device: torch.device) -> bool:
+    """Whether all tensors that it reads or makes are known to be there."""
+    values = [n.meta.get("example_value") for n in gm.graph.nodes if n.op != "output" and n.users]
+    leaves = [x for value in values for x in tree_leaves(value)]
+    return bool(leaves) and all(isinstance(x, Tensor) and x.device == device for x in leaves)
+
+
 def is_packaged() -> bool:
     """Whether torch writes what the backend returns to a file (aot_compile): it must be Inductor's own then."""
     return bool(functorch_config.bundled_autograd_cache)

@@ -22,7 +22,12 @@ GraphPhase = Literal["inference", "forward", "backward"]
 RegionOutcome = Literal["hit", "new", "aten", "unprofitable", "at_floor", "untried", "untuned"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
-KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten")
+CAPTURED: dict[PlanChoice, PlanChoice] = {  # what is recorded as a CUDA graph
+    "captured_inductor": "inductor",
+    "captured_aten": "aten",
+    "captured_kernels": "all_kernels",
+}
+KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten", "captured_inductor", "captured_aten")
 ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
@@ -126,6 +131,8 @@ class GraphPlanned:
     fault: str = ""  # for which the last compile did without kernels where they were chosen
     traced: frozenset[str] = frozenset()  # the forward's products with a kernel in place when it was collected
     collect_s: float = 0.0  # that this took
+    why_not_captured: str = "nobody has looked"  # for which it is not recorded as a CUDA graph; empty: it may be
+    changed: tuple[int, ...] = ()  # places of the inputs that it writes to
 
     @property
     def is_open(self) -> bool:
@@ -137,6 +144,7 @@ class GraphPlanned:
 
         unfusible_only: without what Inductor would have fused with its neighbours.
         """
+        choice = CAPTURED.get(choice, choice)
         if choice in KERNEL_FREE:
             return {}
         replaced = [r for r in self.regions if r.is_replaced]
@@ -194,6 +202,8 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "fault": plan.fault,
         "traced": sorted(plan.traced),
         "collect_s": plan.collect_s,
+        "why_not_captured": plan.why_not_captured,
+        "changed": plan.changed,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -206,7 +216,9 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
     traced, collect_s = frozenset(table["traced"]), float(table["collect_s"])
-    return GraphPlanned(regions, refused, is_last, anchors, row.choice, row.ratio, fault, traced, collect_s)
+    why_not, changed = str(table["why_not_captured"]), tuple(table["changed"])
+    decided = row.choice, row.ratio, fault, traced, collect_s, why_not, changed
+    return GraphPlanned(regions, refused, is_last, anchors, *decided)
 
 
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:

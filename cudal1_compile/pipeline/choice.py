@@ -2,14 +2,15 @@
 
     inductor's warm-up -> of each rival, as it is compiled: its warm-up; until all are there `inductor` runs
     -> rounds in ABBA order: inductor aten all_kernels | all_kernels aten inductor | ...
-    at most 28 calls, with products 40; after two rounds the hopeless drop out: two go on against `inductor`
+    at most 28 calls, with products 40, with captured ones 20 more; after two rounds two rivals go on at most
     -> as many calls again where a gain shows that is not proven yet
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
 `inductor` is Inductor without kernels, `no_layout_opt` the same with convolutions in the layout that they are
-given, not in channels-last, `aten` the graph without Inductor (aten.py). The first call waits for `inductor`
-alone; its rivals are compiled at the beginning of later calls, one a call, once the first calls are over
-(first_calls.py). Not in a thread: while any thread traces, Dynamo refuses each call of a compiled function.
+given, not in channels-last, `aten` the graph without Inductor (aten.py), a captured variant one that is compiled
+anyway, as a CUDA graph (captured.py). The first call waits for `inductor` alone; its rivals are compiled at the
+beginning of later calls, one a call, once the first calls are over (first_calls.py). Not in a thread: while any
+thread traces, Dynamo refuses each call of a compiled function.
 Every call is executed exactly once, by one variant, forward and backward as a pair. CUDA events around both are
 read when they are done; on a stream that has run dry they hold the host's time too. On a busy stream they do not,
 and the slack of the other variants' calls could hide the host's time for now: so it may not be more than
@@ -43,13 +44,16 @@ log = logging.getLogger(__name__)
 
 USUAL_CALLS = 28
 MAX_CALLS = 40  # with one rival more than usual
+CAPTURED_CALLS = 20  # more, where variants are recorded too
 WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
 GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
 MAX_RIVALS = 3  # of `inductor`: more could not all be proven within USUAL_CALLS,
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `inductor` after two rounds, so that the rest get enough calls for a proof
 LOOKS = 2  # at the figures: after the calls above, and after as many more
-SETTLED = LOOKS * MAX_CALLS + 4  # calls, after which every trial has ended, where each call runs every graph
+SETTLED = (
+    LOOKS * (MAX_CALLS + CAPTURED_CALLS) + 4
+)  # calls, after which every trial has ended, where each call runs every graph
 WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look

@@ -31,17 +31,19 @@ from torch._inductor.compile_fx import compile_fx
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
 from cudal1_compile.errors import describe
-from cudal1_compile.inductor.aten import has_cuda_graphs, is_packaged, run_by_aten, why_not
+from cudal1_compile.inductor.aten import has_cuda_graphs, is_on_device, is_packaged, run_by_aten, why_not
 from cudal1_compile.inductor.backward import Backward
 from cudal1_compile.inductor.collect import SeenGraph, collect, without_full_collections
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
-from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
+from cudal1_compile.inductor.graph_plan import CAPTURED, GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import DYNAMOS, forget_symbols
 from cudal1_compile.inductor.late import as_traced
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
 from cudal1_compile.options import Options
+from cudal1_compile.pipeline.captured import Captured, CudaDevice
 from cudal1_compile.pipeline.choice import (
+    CAPTURED_CALLS,
     GRAPH_MAX_RIVALS,
     GRAPH_WARMUP_CALLS,
     MAX_CALLS,
@@ -294,6 +296,9 @@ class Pipeline:
         self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False, heard: Heard | None = None
     ) -> CompiledGraph:
         """One variant; but for aten's through Inductor, with its own caches. heard: is told of its graphs."""
+        if choice in CAPTURED:
+            base = self.build(plan, CAPTURED[choice], is_checked, heard)
+            return base if is_checked else self._captured(plan, base)
         if choice == "aten":
             return run_by_aten(self.job.gm)
         splice = self._splice(plan, choice, self.previous, is_checked)
@@ -374,7 +379,7 @@ class Pipeline:
             plan.kernels(choice).values(),
             self.job.place.device,
             None if self.is_symbolic or has_several_ranks() else without_kernels,
-            has_cuda_graphs(self.job.options.inductor),
+            has_cuda_graphs(self.job.options.inductor) or self._may_capture(plan),
         )
 
     def save(self, plan: GraphPlanned) -> None:
@@ -417,8 +422,23 @@ class Pipeline:
         if plan.chosen(plan.fewer_kernels) and plan.chosen(plan.fewer_kernels) != chosen:
             ours.append(plan.fewer_kernels)
         has_product = any(r.seen.has_product for r in plan.regions if r.fingerprint in chosen)
-        rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
-        return tuple(rivals[: self._usual_rivals + has_product])
+        rivals = ([*ours, *reversed(free)] if has_product else [*free, *ours])[: self._usual_rivals + has_product]
+        if self._may_capture(plan):
+            bases = ["inductor", *rivals]
+            rivals += [name for name, base in CAPTURED.items() if base in bases and self._may_replay(base)]
+        return tuple(rivals)
+
+    def _may_capture(self, plan: GraphPlanned) -> bool:
+        """Whether variants may be recorded as CUDA graphs where the user did not ask for it."""
+        options = self.job.options
+        return options.capture == "auto" and not plan.why_not_captured and not has_cuda_graphs(options.inductor)
+
+    def _may_replay(self, base: PlanChoice) -> bool:
+        """aten would copy from the host what Inductor has folded."""
+        return base != "aten" or is_on_device(self.job.gm, self.job.place.device)
+
+    def _captured(self, plan: GraphPlanned, base: CompiledGraph, **settings: int) -> CompiledGraph:
+        return Captured(base, CudaDevice(self.job.place.device), plan.changed, **settings)
 
     @property
     def _usual_rivals(self) -> int:
@@ -433,7 +453,10 @@ class Pipeline:
     def _now(self, plan: GraphPlanned) -> PlanChoice:
         """What runs without a trial. A stored choice of aten stands only while it may run here."""
         choice = _untried(plan)
-        return "inductor" if choice == "aten" and self.why_not_aten(plan) is not None else choice
+        if choice in CAPTURED and not self._may_capture(plan):
+            choice = CAPTURED[choice]
+        is_atens = CAPTURED.get(choice, choice) == "aten"
+        return "inductor" if is_atens and self.why_not_aten(plan) is not None else choice
 
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> CompiledGraph:
         """Inductor's variant, with the others to come."""
@@ -442,8 +465,18 @@ class Pipeline:
         took_s = self.inductors_s + time.monotonic() - begun_s
         later = self.without_inputs()
         later.compiled_s = took_s
+        made: dict[PlanChoice, CompiledGraph] = {"inductor": inductor}  # until it is decided
+
+        def build(choice: PlanChoice, inputs: Sequence[Any]) -> CompiledGraph | None:
+            if choice in CAPTURED:
+                base = made.get(CAPTURED[choice])
+                return None if base is None else later._captured(plan, base, warm_up=0)
+            if (found := later._build_rival(plan, choice, inputs)) is not None:
+                made[choice] = found
+            return found
 
         def decided(choice: PlanChoice, ratio: float) -> None:
+            made.clear()
             final = replace(plan, choice=choice, ratio=ratio)
             later.save(final)
             later.session.remember(final, later.passes)
@@ -454,14 +487,19 @@ class Pipeline:
             CudaClock(self.job.place.device),
             decided,
             GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS,
-            MAX_CALLS if len(rivals) > self._usual_rivals else USUAL_CALLS,
-            {choice: partial(later._build_rival, plan, choice) for choice in rivals},
+            self._most_calls(rivals),
+            {choice: partial(build, choice) for choice in rivals},
             self.session.first_calls.are_over,
         )
         if self.is_symbolic and not self._compile_now(trial, took_s):
             return inductor
         self.session.first_calls.watch(trial)
         return trial
+
+    def _most_calls(self, rivals: Sequence[PlanChoice]) -> int:
+        plain = [choice for choice in rivals if choice not in CAPTURED]
+        usual = MAX_CALLS if len(plain) > self._usual_rivals else USUAL_CALLS
+        return usual + CAPTURED_CALLS * (len(plain) < len(rivals))
 
     @property
     def is_symbolic(self) -> bool:

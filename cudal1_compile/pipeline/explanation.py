@@ -76,6 +76,9 @@ class GraphExplanation:
         reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
         lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
         lines += [f"  aten in inductor's place: {self.aten}"] if self.aten else []
+        if self.kind == "cuda":
+            why = self.plan.why_not_captured
+            lines.append(f"  as a CUDA graph: {why or 'where the first calls show it to be faster'}")
         if self.aten and self.plan.is_channels_last:
             lines.append(
                 "  convolutions: channels-last, or as they are where the first calls show it to be faster"

@@ -4,11 +4,11 @@
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
-without channels-last in `convolutions keep their layout, ...`; `aten 1` among the counts is a region by aten,
-`untried 1` one that was decided without a candidate, `at the floor 1` one that no kernel could make faster.
-On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each region; what
-higher levels add is trace.py's. A warm start prints the same line from the
-stored plan.
+without channels-last in `convolutions keep their layout, ...`, one that is replayed in `recorded as a CUDA graph,
+...`; `aten 1` among the counts is a region by aten, `untried 1` one that was decided without a candidate, `at the
+floor 1` one that no kernel could make faster. On the host target there is no speed, so there is no speed word.
+CUDAL1_DEBUG=1 adds a line for each region; what higher levels add is trace.py's. A warm start prints the same line
+from the stored plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import textwrap
 
 from cudal1_compile.config import debug_level
-from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion
+from cudal1_compile.inductor.graph_plan import CAPTURED, GraphPlanned, PlannedRegion
 from cudal1_compile.pipeline.process_state import Totals
 from cudal1_compile.pipeline.trace import REGIONS, say
 from cudal1_compile.synthesis.progress import TargetKind, show_score
@@ -66,5 +66,7 @@ def _ending(plan: GraphPlanned) -> str:
         return "; deciding"
     if plan.choice == "inductor":
         return "; no kernel is faster here, inductor runs" if plan.kernels("all_kernels") else "; inductor runs"
-    runs = {"aten": "; aten runs, ", "no_layout_opt": "; convolutions keep their layout, "}.get(plan.choice, "; ")
+    base = CAPTURED.get(plan.choice, plan.choice)
+    runs = {"aten": "; aten runs, ", "no_layout_opt": "; convolutions keep their layout, "}.get(base, "; ")
+    runs += "recorded as a CUDA graph, " if plan.choice in CAPTURED else ""
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -41,6 +42,8 @@ class Survey:
         self.refused: list[RefusedNode] = []
         self.phases: set[GraphPhase] = set()
         self.is_channels_last = False  # one of them
+        self.why_not_captured = ""  # of one of them
+        self.changed: tuple[int, ...] = ()  # inputs, of the last one, which holds the others
         self._device = device
         self._seen: dict[str, SeenRegion] = {}
         self._has_convolutions = False
@@ -50,6 +53,7 @@ class Survey:
     def add(self, graph: SeenGraph) -> None:
         self.phases.add(graph.phase)
         self.is_channels_last |= graph.is_channels_last
+        self.why_not_captured, self.changed = self.why_not_captured or graph.why_not_captured, graph.changed
         self._has_convolutions |= graph.has_convolutions
         cuts = [r for anchor in graph.partition.anchors for cut in anchor.cuts for r in cut]
         for region in {r.nodes: r for r in (*graph.partition.regions, *cuts)}.values():
@@ -88,7 +92,9 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> Survey:
 def unanswered(found: Survey) -> GraphPlanned:
     """The cache is yet to be asked."""
     regions = tuple(PlannedRegion(seen, "untuned", "") for seen in found.regions)
-    return GraphPlanned(regions, tuple(found.refused), found.is_channels_last, found.anchors)
+    why_not = found.why_not_captured
+    plan = GraphPlanned(regions, tuple(found.refused), found.is_channels_last, found.anchors)
+    return replace(plan, why_not_captured=why_not, changed=found.changed)
 
 
 def fuses_with_neighbours(region: Region) -> bool:

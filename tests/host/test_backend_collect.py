@@ -131,7 +131,7 @@ def test_products_are_valued_by_what_kernels_may_win() -> None:
             found = partition_with_products(graph.gm.graph)
         finally:
             torch.backends.cuda.matmul.fp32_precision = before
-        seen = survey([SeenGraph("inference", found, "", False, False)], torch.device("cuda", 0)).regions
+        seen = survey([SeenGraph("inference", found, "", False, False, "", ())], torch.device("cuda", 0)).regions
         return seen[0].value_us
 
     bytes_us = 3 * 512 * 512 * 4 / BYTES_PER_US

@@ -1,0 +1,237 @@
+"""A compiled graph of inference, recorded as a CUDA graph, for calls that know nothing of it.
+
+    call -> copies of what the model does not own (its parameters and buffers are read where they lie)
+         -> replay -> copies of the outputs, which are the caller's for good
+
+The first calls run as they are. The one that is recorded runs as it is too, and shows what the graph alone does
+not: whether it draws random numbers, changes or returns an input, or gives one memory out twice; then it is
+recorded on the same inputs, and the next call replays. A graph is replayed only where every parameter and buffer
+lies where it lay; it is recorded again for others, MOST times. In the user's own capture nothing is replayed.
+Streams and threads share the recording: each replay waits for the one before.
+
+`why_not` says for which reason it runs as if it were not recorded. Nothing here knows regions or kernels.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.pipeline.choice import CompiledGraph
+
+log = logging.getLogger(__name__)
+
+MOST = 4  # recordings of a graph: models that share its code
+WARM_UP_CALLS = 2  # before it is recorded: what is lazy, or tuned at its first launch, is done then
+MEMORY_SHARE = 0.25  # of the free memory, which a recording may keep
+
+
+class CannotRecord(Exception):
+    """For a reason that will not go away."""
+
+
+class Device(Protocol):
+    """What is recorded on. `record` runs nothing."""
+
+    def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """What replays it, and the outputs of each replay. Raises RuntimeError."""
+
+    def draws(self) -> object:
+        """Changes where random numbers are drawn."""
+
+    def is_capturing(self) -> bool: ...
+
+    def in_order(self) -> None:
+        """What is asked for next begins after what has been asked for here before, from whatever stream."""
+
+    def is_done(self) -> None:
+        """All is asked for."""
+
+
+class CudaDevice:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._done: torch.cuda.Event | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.empty_cache()
+        free_bytes, _ = torch.cuda.mem_get_info(self.device)
+        with torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            outputs = run()
+        left_bytes, _ = torch.cuda.mem_get_info(self.device)
+        if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
+            graph.reset()
+            raise CannotRecord(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
+        return graph.replay, outputs
+
+    def draws(self) -> object:
+        return torch.cuda.get_rng_state(self.device).tolist()
+
+    def is_capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def in_order(self) -> None:
+        now = torch.cuda.current_stream(self.device)
+        if self._done is not None and now != self._stream:
+            now.wait_event(self._done)
+        self._stream = now
+
+    def is_done(self) -> None:
+        if self._done is None:
+            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._done.record(self._stream)
+
+
+@dataclass
+class _Recording:
+    """copied, kept: places of inputs; the latter's addresses are those that it was recorded with."""
+
+    copied: list[int]
+    copies: list[Tensor]
+    kept: list[int]
+    addresses: list[int]
+    replay: Callable[[], None]
+    outputs: Sequence[Any]
+    tensors: list[Tensor] = field(init=False)  # of the outputs
+
+    def __post_init__(self) -> None:
+        self.tensors = [x for x in self.outputs if isinstance(x, Tensor)]
+
+    def fits(self, args: Sequence[Tensor]) -> bool:
+        return all(args[i].data_ptr() == a for i, a in zip(self.kept, self.addresses, strict=True))
+
+    def run(self, args: Sequence[Tensor]) -> list[Any]:
+        """Raises RuntimeError where there is no memory for the outputs; nothing has run then."""
+        made = [_like(x) for x in self.tensors]
+        if self.copies:
+            torch._foreach_copy_(self.copies, [args[i] for i in self.copied])
+        self.replay()
+        if made:
+            torch._foreach_copy_(made, self.tensors)
+        given = iter(made)
+        return [next(given) if isinstance(x, Tensor) else x for x in self.outputs]
+
+
+class Captured:
+    """Callable in place of the compiled graph. For several threads at once."""
+
+    def __init__(
+        self, run: CompiledGraph, device: Device, changed: Sequence[int] = (), warm_up: int = WARM_UP_CALLS
+    ) -> None:
+        """changed: places of the inputs that the graph writes to. warm_up: calls before it is recorded."""
+        self.run, self.why_not = run, ""
+        self._device, self._changed, self._warm_up = device, frozenset(changed), warm_up
+        self._recordings: list[_Recording] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        if self.why_not or self._device.is_capturing():
+            return self.run(*args)
+        with self._lock:
+            found = next((r for r in self._recordings if r.fits(args)), None)
+            if found is not None:
+                return self._replay(found, args)
+            if self._warm_up > 0:
+                self._warm_up -= 1
+                return self.run(*args)
+            return self._record(args)
+
+    def _replay(self, found: _Recording, args: Sequence[Any]) -> Any:
+        self._device.in_order()
+        try:
+            return found.run(args)
+        except torch.OutOfMemoryError as error:
+            return self._give_up(str(error))(*args)
+        finally:
+            self._device.is_done()
+
+    def _record(self, args: Sequence[Any]) -> Any:
+        """This call's own results; what follows is replayed, or says why not."""
+        try:
+            copied = self._copied(args)
+            with torch.inference_mode(False), torch.no_grad():
+                copies = {i: _like(args[i]).copy_(args[i]) for i in copied}
+        except (CannotRecord, torch.OutOfMemoryError) as error:
+            return self._give_up(str(error))(*args)
+        drawn, versions = self._device.draws(), [_version(x) for x in args]
+        outputs = self.run(*args)
+        try:
+            if self._device.draws() != drawn:
+                raise CannotRecord("it draws random numbers")
+            if any(_version(args[i]) != versions[i] or not _is_same(args[i], x) for i, x in copies.items()):
+                raise CannotRecord("it changes an input")
+            _check_outputs(outputs, args)
+            given = [copies.get(i, x) for i, x in enumerate(args)]
+            replay, recorded = self._device.record(lambda: self.run(*given))
+            _check_outputs(recorded, given)
+        except (CannotRecord, RuntimeError) as error:
+            self._give_up(str(error))
+            return outputs
+        kept = [i for i in range(len(args)) if i not in copies]
+        addresses = [args[i].data_ptr() for i in kept]
+        self._recordings.append(_Recording(copied, list(copies.values()), kept, addresses, replay, recorded))
+        return outputs
+
+    def _copied(self, args: Sequence[Any]) -> list[int]:
+        """Places of the inputs that the model does not own. Raises CannotRecord."""
+        if len(self._recordings) == MOST:
+            raise CannotRecord("its parameters do not stay where they are")
+        for x in args:
+            if type(x) not in (Tensor, torch.nn.Parameter):
+                raise CannotRecord(f"an input is a {type(x).__name__}")
+        copied = [i for i, x in enumerate(args) if not _is_owned(x)]
+        if self._changed & set(copied) or max(self._changed, default=0) >= max(len(args), 1):
+            raise CannotRecord("it changes an input")
+        if any(torch._debug_has_internal_overlap(args[i]) for i in copied):
+            raise CannotRecord("an input's elements share memory")
+        return copied
+
+    def _give_up(self, why: str) -> CompiledGraph:
+        self.why_not, self._recordings = why.partition("\n")[0], []
+        log.info("a graph is not recorded: %s", self.why_not)
+        return self.run
+
+
+def _is_owned(x: Tensor) -> bool:
+    """Whether it is a parameter or a buffer, as Dynamo marks them."""
+    return isinstance(x, torch.nn.Parameter) or bool(getattr(x, "_dynamo_static_input_type", None))
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def _check_outputs(outputs: Any, args: Sequence[Tensor]) -> None:
+    """Raises CannotRecord where a copy would not be what the caller gets otherwise."""
+    if not isinstance(outputs, list | tuple):
+        raise CannotRecord(f"it returns a {type(outputs).__name__}")
+    taken = {x.untyped_storage().data_ptr() for x in args}
+    for x in outputs:
+        if isinstance(x, Tensor):
+            place = x.untyped_storage().data_ptr()
+            if x.numel() and place in taken:
+                raise CannotRecord("it returns an input, or one tensor twice")
+            taken.add(place)
+            if type(x) is not Tensor or x.requires_grad or torch._debug_has_internal_overlap(x):
+                raise CannotRecord("an output is no plain tensor")
+        elif x is not None and not isinstance(x, bool | int | float):
+            raise CannotRecord(f"it returns a {type(x).__name__}")
+
+
+def _version(x: Tensor) -> int:
+    """Inference tensors count none: their contents are compared."""
+    return 0 if x.is_inference() else x._version
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    """Bit for bit, not-a-number too."""
+    a, b = (x.contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
+    return torch.equal(a, b)
