@@ -290,15 +290,17 @@ class Pipeline:
     def _variant(self, plan: GraphPlanned, choice: PlanChoice) -> CompiledGraph:
         """What is there already, for once: who calls it keeps it."""
         found, self.inductors = self.inductors, None
-        return self.build(plan, choice) if found is None or choice != "inductor" else found
+        base = CAPTURED.get(choice, choice)
+        run = self.build(plan, base) if found is None or base != "inductor" else found
+        return run if base == choice else self._captured(plan, run)
 
     def build(
         self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False, heard: Heard | None = None
     ) -> CompiledGraph:
-        """One variant; but for aten's through Inductor, with its own caches. heard: is told of its graphs."""
-        if choice in CAPTURED:
-            base = self.build(plan, CAPTURED[choice], is_checked, heard)
-            return base if is_checked else self._captured(plan, base)
+        """One variant that is not captured; but for aten's through Inductor, with its own caches.
+
+        heard: is told of its graphs.
+        """
         if choice == "aten":
             return run_by_aten(self.job.gm)
         splice = self._splice(plan, choice, self.previous, is_checked)
@@ -362,7 +364,7 @@ class Pipeline:
 
     def _with_shadow(self, plain: CompiledGraph, plan: GraphPlanned, choice: PlanChoice) -> CompiledGraph:
         try:
-            checked = self.build(plan, choice, is_checked=True)
+            checked = self.build(plan, CAPTURED.get(choice, choice), is_checked=True)
         except Exception as error:  # noqa: BLE001  the plain graph is there
             log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
             forget_symbols()

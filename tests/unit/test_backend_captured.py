@@ -7,47 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from replays import Graph, Replays
 from torch import Tensor, nn
 
 from cudal1_compile.pipeline import captured
 from cudal1_compile.pipeline.captured import MOST, Captured
-
-Graph = Callable[..., Any]
-
-
-class Replays:
-    """The device: what is recorded is run again by each replay, into the same outputs."""
-
-    is_in_capture = False
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = 0
-        self.order: list[str] = []
-
-    def record(self, run: Graph) -> tuple[Callable[[], None], Any]:
-        self.recorded += 1
-        outputs = run()
-
-        def replay() -> None:
-            self.replayed += 1
-            with torch.inference_mode(outputs[0].is_inference()):
-                for held, made in zip(outputs, run(), strict=True):
-                    if isinstance(held, Tensor):
-                        held.copy_(made)
-
-        return replay, outputs
-
-    def draws(self) -> object:
-        return torch.get_rng_state().tolist()
-
-    def is_capturing(self) -> bool:
-        return self.is_in_capture
-
-    def in_order(self) -> None:
-        self.order.append("begin")
-
-    def is_done(self) -> None:
-        self.order.append("end")
 
 
 def owned(x: Tensor) -> nn.Parameter:
