@@ -1,4 +1,4 @@
-"""Recorded graphs on a GPU: nothing of a recording reaches the caller, and what cannot be recorded runs as it is."""
+"""Recorded graphs on a GPU: nothing of a recording reaches the caller; what cannot be recorded runs as it is."""
 
 from __future__ import annotations
 
