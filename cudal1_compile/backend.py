@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from cudal1_compile.errors import describe
-from cudal1_compile.inductor import hook
+from cudal1_compile.inductor import hook, recurrent
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.options import InvalidOption, Options, parse_options
 from cudal1_compile.pipeline.place import find_device, no_device, place_of
@@ -39,6 +39,7 @@ def cudal1(
 ) -> Callable[..., Any]:
     """Compiles one Dynamo graph. Raises InvalidOption (a ValueError) for a wrong mode or option."""
     settings = parse_options(mode, options)
+    recurrent.keep_calls(gm)
     device = find_device(settings, example_inputs)
     if device is None:
         say(f"plain inductor: {no_device(settings)}")
@@ -126,6 +127,7 @@ def _reset() -> None:
 
 
 cudal1.reset = _reset  # type: ignore[attr-defined]
+recurrent.trace_for(lambda backend: backend is cudal1)
 
 if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # somebody is about to compile, Dynamo comes first
     _begin_ahead(parse_options(None, None), torch.device("cuda"))

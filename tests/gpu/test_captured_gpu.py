@@ -218,3 +218,23 @@ def test_a_trial_takes_it_where_the_host_is_what_a_call_waits_for() -> None:
     (last,) = last_plans()
     assert last.plan.choice in ("captured_inductor", "captured_aten"), last.plan.why_not_captured
     assert (last.plan.ratio or 0.0) > 1.2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_recorded_whole(kind: type[nn.RNNBase], recorded: list[Captured]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(32, 64), nn.Linear(128, 8)
+            self.layer = kind(64, 64, 2, batch_first=True, bidirectional=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.relu(self.layer(torch.relu(self.first(x)))[0]))
+
+    model = Model().cuda().eval()
+    fast = compiled(model)
+    for _ in range(WARM_UP_CALLS + 4):
+        x = torch.randn(8, 40, 32, device="cuda")
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-3)
+    assert len(recorded) == 1 and recorded[0].why_not == "" and recorded[0]._recordings
