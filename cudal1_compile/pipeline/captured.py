@@ -14,10 +14,13 @@ Streams and threads share the recording: each replay waits for the one before.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -62,12 +65,17 @@ class CudaDevice:
 
     def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.empty_cache()
+        torch.cuda.synchronize(self.device)
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
-        with torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            outputs = run()
+        with torch.cuda.stream(_stream(self.device)), _without_collections():
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                outputs = run()
+            finally:
+                graph.capture_end()
         left_bytes, _ = torch.cuda.mem_get_info(self.device)
         if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
+            del outputs
             graph.reset()
             raise CannotRecord(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
         return graph.replay, outputs
@@ -88,6 +96,24 @@ class CudaDevice:
         if self._done is None:
             self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._done.record(self._stream)
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all recordings: the libraries keep a workspace for each stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is freed during a recording ends it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass

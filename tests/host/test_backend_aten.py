@@ -320,7 +320,7 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
         )
         for o in outcomes.split(", ")
     ]
-    options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})
+    options = SimpleNamespace(capture="auto", inductor={"triton.cudagraphs": reason == "CUDA graphs"})
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     self.why_not_aten, self.job = lambda plan: reason, SimpleNamespace(options=options)
     plan = GraphPlanned(tuple(regions), is_channels_last="channels-last" in outcomes)
