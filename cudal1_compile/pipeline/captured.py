@@ -1,13 +1,14 @@
 """A compiled graph of inference, recorded as a CUDA graph, for calls that know nothing of it.
 
-    call -> copies of what the model does not own (its parameters and buffers are read where they lie)
+    call -> copies of the inputs that move from call to call (parameters and what else stays are read in place)
          -> replay -> copies of the outputs, which are the caller's for good
 
 The first calls run as they are. The one that is recorded runs as it is too, and shows what the graph alone does
 not: whether it draws random numbers, changes or returns an input, or gives one memory out twice; then it is
-recorded on the same inputs, and the next call replays. A graph is replayed only where every parameter and buffer
-lies where it lay; it is recorded again for others, MOST times. In the user's own capture nothing is replayed.
-Streams and threads share the recording: each replay waits for the one before.
+recorded on the same inputs, and the next call replays. A graph is replayed only where all that is not copied lies
+where it lay; it is recorded again for others, MOST times, and inputs that have moved are copied from then on. In
+the user's own capture nothing is replayed. Streams and threads share the recording: each replay waits for the one
+before.
 
 `why_not` says for which reason it runs as if it were not recorded. Nothing here knows regions or kernels.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 MOST = 4  # recordings of a graph: models that share its code
 WARM_UP_CALLS = 2  # before it is recorded: what is lazy, or tuned at its first launch, is done then
 MEMORY_SHARE = 0.25  # of the free memory, which a recording may keep
+# not where torch was built without CUDA
+_equal_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
 
 
 class CannotRecord(Exception):
@@ -118,12 +121,12 @@ def _without_collections() -> Iterator[None]:
 
 @dataclass
 class _Recording:
-    """copied, kept: places of inputs; the latter's addresses are those that it was recorded with."""
+    """copied, kept: places of inputs. addresses: of what is kept, as it was recorded, by place; else None."""
 
     copied: list[int]
     copies: list[Tensor]
     kept: list[int]
-    addresses: list[int]
+    addresses: list[int | None]
     replay: Callable[[], None]
     outputs: Sequence[Any]
     tensors: list[Tensor] = field(init=False)  # of the outputs
@@ -131,8 +134,10 @@ class _Recording:
     def __post_init__(self) -> None:
         self.tensors = [x for x in self.outputs if isinstance(x, Tensor)]
 
-    def fits(self, args: Sequence[Tensor]) -> bool:
-        return all(args[i].data_ptr() == a for i, a in zip(self.kept, self.addresses, strict=True))
+    def fits(self, args: Sequence[Tensor], except_for: Container[int] = ()) -> bool:
+        if _equal_addresses is not None and not except_for:
+            return bool(_equal_addresses(list(args), self.addresses, self.kept))
+        return all(args[i].data_ptr() == self.addresses[i] or i in except_for for i in self.kept)
 
     def run(self, args: Sequence[Tensor]) -> list[Any]:
         """Raises RuntimeError where there is no memory for the outputs; nothing has run then."""
@@ -156,6 +161,8 @@ class Captured:
         self.run, self.why_not = run, ""
         self._device, self._changed, self._warm_up = device, frozenset(changed), warm_up
         self._recordings: list[_Recording] = []
+        self._first: list[int | None] = []  # addresses of the inputs of a call before any recording
+        self._moved: set[int] = set()  # inputs that have had others
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -167,6 +174,7 @@ class Captured:
                 return self._replay(found, args)
             if self._warm_up > 0:
                 self._warm_up -= 1
+                self._first = [x.data_ptr() if isinstance(x, Tensor) else 0 for x in args]
                 return self.run(*args)
             return self._record(args)
 
@@ -202,18 +210,23 @@ class Captured:
             self._give_up(str(error))
             return outputs
         kept = [i for i in range(len(args)) if i not in copies]
-        addresses = [args[i].data_ptr() for i in kept]
+        addresses = [None if i in copies else x.data_ptr() for i, x in enumerate(args)]
         self._recordings.append(_Recording(copied, list(copies.values()), kept, addresses, replay, recorded))
         return outputs
 
     def _copied(self, args: Sequence[Any]) -> list[int]:
-        """Places of the inputs that the model does not own. Raises CannotRecord."""
-        if len(self._recordings) == MOST:
-            raise CannotRecord("its parameters do not stay where they are")
+        """Places of the inputs that move, but for the model's own. Raises CannotRecord."""
         for x in args:
             if type(x) not in (Tensor, torch.nn.Parameter):
                 raise CannotRecord(f"an input is a {type(x).__name__}")
-        copied = [i for i, x in enumerate(args) if not _is_owned(x)]
+        others = [i for i, x in enumerate(args) if not _is_owned(x)]
+        lay = [r.addresses for r in self._recordings] or [self._first or [None] * len(args)]
+        self._moved |= {i for i in others if any(known[i] != args[i].data_ptr() for known in lay)}
+        if len(self._recordings) == MOST:  # what follows stands for those of the same model
+            self._recordings = [r for r in self._recordings if not r.fits(args, except_for=others)]
+        if len(self._recordings) == MOST:
+            raise CannotRecord("its parameters do not stay where they are")
+        copied = [i for i in others if i in self._moved]
         if self._changed & set(copied) or max(self._changed, default=0) >= max(len(args), 1):
             raise CannotRecord("it changes an input")
         if any(torch._debug_has_internal_overlap(args[i]) for i in copied):

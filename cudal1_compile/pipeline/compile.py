@@ -472,7 +472,7 @@ class Pipeline:
         def build(choice: PlanChoice, inputs: Sequence[Any]) -> CompiledGraph | None:
             if choice in CAPTURED:
                 base = made.get(CAPTURED[choice])
-                return None if base is None else later._captured(plan, base, warm_up=0)
+                return None if base is None else later._captured(plan, base, warm_up=1)
             if (found := later._build_rival(plan, choice, inputs)) is not None:
                 made[choice] = found
             return found

@@ -48,6 +48,36 @@ def test_parameters_that_move_are_recorded_again_until_there_are_too_many() -> N
     assert "do not stay" in run.why_not and device.recorded == MOST
 
 
+def test_inputs_that_stay_are_read_in_place_until_they_move() -> None:
+    device, w, x, y = Replays(), owned(torch.randn(4, 4)), torch.randn(3, 4), torch.randn(3, 4)
+    run = Captured(lambda x, y, w: [x @ w + y], device)
+    for _ in range(4):
+        x.add_(1.0)
+        torch.testing.assert_close(run(x, y, w)[0], x @ w + y)
+    assert [r.copied for r in run._recordings] == [[]] and device.replayed == 1
+    xs = [torch.randn(3, 4) for _ in range(5)]
+    for z in (*xs, x):
+        torch.testing.assert_close(run(z, y, w)[0], z @ w + y)
+    assert [r.copied for r in run._recordings] == [[], [0]] and device.replayed == 6
+    for z in [torch.randn(3, 4) for _ in range(3)]:
+        torch.testing.assert_close(run(x, z, w)[0], x @ w + z)
+    assert [r.copied for r in run._recordings] == [[], [0], [0, 1]] and run.why_not == ""
+
+
+def test_inputs_that_move_do_not_use_up_the_recordings_of_a_model() -> None:
+    device, w = Replays(), owned(torch.randn(4, 4))
+    graph = lambda *given: [sum(given[:-1]) @ given[-1]]  # noqa: E731
+    run = Captured(graph, device, warm_up=1)
+    still = [torch.randn(3, 4) for _ in range(2 * MOST)]
+    run(*still, w)
+    run(*still, w)
+    moved = list(still)
+    for i in range(2 * MOST):
+        moved[i] = torch.randn(3, 4)
+        torch.testing.assert_close(run(*moved, w)[0], sum(moved) @ w)  # type: ignore[arg-type,operator]
+    assert run.why_not == "" and len(run._recordings) <= MOST
+
+
 def test_a_buffer_that_the_graph_changes_stays_where_it_is() -> None:
     count = torch.zeros(2)
     count._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]  # as Dynamo marks it
