@@ -234,7 +234,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=0, help="so many tasks at a time, each on a GPU of its own")
     parser.add_argument("--warm", action="store_true", help="a second process with the first's caches too")
     parser.add_argument("--strict", action="store_true", help="cudnn.allow_tf32 off, in rows of their own")
-    parser.add_argument("--eval", action="store_true", help="model.eval(); otherwise modules stay as constructed")
+    parser.add_argument(
+        "--eval", action="store_true", help="model.eval(), with a WORK of its own; otherwise as constructed"
+    )
     parser.add_argument("--collect", type=Path, nargs="*", help="measures nothing, adds these folders' rows")
     parser.add_argument("--dry", action="store_true", help="host target, tiny sizes: proves the script")
     return parser.parse_args(argv)

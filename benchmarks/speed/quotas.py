@@ -1,9 +1,9 @@
 """Family, size and bound of each task, fixed before the first measurement, and the quotas that they meet.
 
 size: `small` is under SMALL_BYTES of inputs, parameters and outputs together, `large` is LARGE_BYTES of them.
-bound: of `product` the products take longer than the bytes by the roofline (roofline.py) at NOMINAL rates; `memory`
-is the contrary; `launch` is small work, or short steps one after the other, where the host or latency decides. A
-test holds every task against this.
+bound: of `product` the products take longer than the bytes by the roofline (roofline.py) at NOMINAL rates;
+`memory` is the contrary; `launch` is small work, or short steps one after the other, where the host or latency
+decides. A test holds every task against this.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 For gpu_us the device first sleeps (torch.cuda._sleep), then the flush runs, then the first event is recorded: the
 host queues the whole call meanwhile, and the device then runs it without waiting for the host. Whether that was so
 is seen: the first event must not have been reached when the host is through. `hidden` is the share of calls where
-that held; where it did not, the next sleep is twice as long, up to SLEEP_MAX_US. A call of more launches than the
-driver's queue takes (about a thousand), or one that waits for the device itself, is not hidden.
+that held. The sleep is twice what the arm's calls have taken to be queued, up to SLEEP_MAX_US. A call of more
+launches than the driver's queue takes (about a thousand), or one that waits for the device itself, is not hidden.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.model_contenders import Contender, Step, timed_ms
 MIN_ROUNDS = 7
 MAX_ROUNDS = 60
 WARM_UP = 4  # calls: a CUDA graph's contender warms up, records, and replays
+QUEUED = 2  # calls, after which it is known how long they take to be queued
 SLEEP_MIN_US = 100.0
 SLEEP_MAX_US = 100_000.0
 CYCLES_PER_US = 2000.0  # of the device's clock at most, so that a sleep is never shorter than was asked for
@@ -48,6 +49,8 @@ def time_rounds(step: Step, arms: Sequence[Contender], limit_s: float, seed: int
         for _ in range(WARM_UP):
             step.clear()
             timed_ms(step, arm)
+    for one in busy.values():
+        one.learn()
     end = time.monotonic() + limit_s
     for done in range(MAX_ROUNDS):
         if time.monotonic() > end and done >= MIN_ROUNDS:
@@ -75,18 +78,24 @@ class _Busy:
     calls: int = 0
     hidden: int = 0
 
+    def learn(self) -> None:
+        for _ in range(QUEUED):
+            self.time()
+        self.calls = self.hidden = 0
+
     def time(self) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         self.step.clear()
         torch.cuda.synchronize()
         torch.cuda._sleep(int(self.sleep_us * CYCLES_PER_US))  # type: ignore[no-untyped-call]
         self.flush.zero_()
+        queueing = time.perf_counter()
         begin.record()  # type: ignore[no-untyped-call]
         self.step.run(self.arm.call)
         end.record()  # type: ignore[no-untyped-call]
         is_hidden = not begin.query()  # type: ignore[no-untyped-call]
+        queued_us = (time.perf_counter() - queueing) * 1e6
         end.synchronize()  # type: ignore[no-untyped-call]
         self.calls, self.hidden = self.calls + 1, self.hidden + is_hidden
-        if not is_hidden:
-            self.sleep_us = min(SLEEP_MAX_US, 2 * self.sleep_us)
+        self.sleep_us = min(SLEEP_MAX_US, max(self.sleep_us, SLEEP_MIN_US + 2 * queued_us))
         return float(begin.elapsed_time(end)) * 1e3  # type: ignore[no-untyped-call]

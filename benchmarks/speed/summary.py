@@ -7,7 +7,9 @@ others' modes count too; `default_*` is its default mode alone, against eager, g
     geomean_over_eager, geomean_over_inductor   over that arm
     geomean_over_best                           over the fastest of the others, each task's ratio clipped at CLIP
     losses, wins                                tasks under LOSS, and over 1 / LOSS, of that ratio (not clipped)
-    wrong, tf32, no_reference, failed           see below; no_time: tasks in no geomean, which are losses too
+    no_time                                     tasks of which one side has none: in no geomean, and losses too
+    failed                                      rows whose process or arms of cudal1 failed; left_out: other arms
+    wrong, tf32, no_reference                   see below
 
 An arm is wrong where elements are outside 1e-4 though eager has none there; where eager has, the same of 1e-2. A
 wrong arm takes part in nothing. Where the strict row (TF32 forbidden) of the task says that the arm is right, TF32
@@ -126,8 +128,14 @@ def _track(rows: Sequence[Row]) -> dict[str, float | int]:
         "tf32": sum(any(arm in row.get("tf32", ()) for arm in OURS) for row in rows),
         "tf32_eager": sum(bool(row.get("tf32_eager")) for row in rows),
         "no_reference": sum("errors" not in row for row in rows),
-        "failed": sum(bool(row["failed"]) for row in rows),
+        "failed": sum(any(not _is_other(what) for what in row["failed"]) for row in rows),
+        "left_out": sum(_is_other(what) for row in rows for what in row["failed"]),
     }
+
+
+def _is_other(what: str) -> bool:
+    """Of a failure's name, such as `cold, graph`."""
+    return what.rpartition(", ")[2] in (*OTHERS, MAX_AUTOTUNE)
 
 
 def _is_wrong(row: Row, arm: str, tolerance: str = "") -> bool:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-BATCH = 8
+BATCH = 3
 HEADS = 24
 LENGTH = 4096
 WIDTH = 64

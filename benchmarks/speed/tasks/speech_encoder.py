@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-BATCH = 96
+BATCH = 48
 FRAMES = 3000
 BANDS = 80
 WIDTH = 512
