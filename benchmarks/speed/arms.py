@@ -69,7 +69,7 @@ def capture(step: Step) -> Call:
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.no_grad(), torch.cuda.graph(graph):
+        with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = step.module(*step.inputs)
     finally:
         torch.cuda.synchronize()
