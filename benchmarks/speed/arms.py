@@ -24,7 +24,7 @@ from benchmarks.model_contenders import Step
 OURS = ("cudal1", "cudal1_reduce_overhead")
 OTHERS = ("eager", "graph", "inductor", "reduce_overhead")
 MAX_AUTOTUNE = "max_autotune"
-DRY_BUDGET_S = 4.0
+DRY_BUDGET_S = 2.0
 CAPTURE_WARM_UP = 3
 
 Call = Callable[..., Any]
