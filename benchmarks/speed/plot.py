@@ -26,11 +26,14 @@ def plot(rows: Sequence[Row], path: Path) -> Path | None:
     if not bars:
         return None
     families = sorted({family for _, _, family in bars})
-    colours = dict(zip(families, colormaps["tab20"].colors * (1 + len(families) // 20), strict=False))
+    palette = [*colormaps["tab20"].colors, *colormaps["tab20b"].colors]
+    colours = {family: palette[i % len(palette)] for i, family in enumerate(families)}
     figure = Figure(figsize=(8, 1.5 + INCHES_A_TASK * len(bars)), layout="constrained")
     axes = figure.add_subplot(xlabel="best other arm's time over cudal1's, host included", xscale="log")
     for at, (speed, _, family) in enumerate(bars):
         axes.barh(at, speed - 1, left=1, color=colours[family])
+    axes.xaxis.set_major_formatter("{x:g}x")
+    axes.xaxis.set_minor_formatter("{x:g}x")
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(bars)), [name for _, name, _ in bars], fontsize=5)
     axes.set_ylim(-1, len(bars))

@@ -28,12 +28,16 @@ from typing import Any
 
 from benchmarks.result_file import bootstrap, geomean
 from benchmarks.speed.arms import MAX_AUTOTUNE, OTHERS, OURS
+from benchmarks.speed.errors import TOLERANCES
 
 CLIP = 4.0
 LOSS = 0.97
 HOST, GPU = "host_us", "gpu_us"
 DEFAULT_OTHERS = ("eager", "graph", "inductor")
 REASON = 120  # characters
+MOSTLY = 0.9  # of an arm's calls
+ARMS = (*OTHERS, MAX_AUTOTUNE, *OURS)
+USUAL_REFERENCE = "float64 on cuda"
 
 Row = Mapping[str, Any]
 
@@ -183,7 +187,7 @@ def intervals(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
 
 def describe(rows: Sequence[Row]) -> dict[str, Any]:
     """`detail`: by track a row a task, wins and losses by the best arm, and geomeans by family, size and bound."""
-    found: dict[str, Any] = {"commits": sorted({row["commit"] for row in rows})}
+    found: dict[str, Any] = {"commits": sorted({row["commit"] for row in rows}), "arms": " ".join(ARMS)}
     for prefix, part in tracks(rows).items():
         groups = {key: _groups(part, key) for key in ("family", "size", "bound")}
         found[prefix.removesuffix("_") or "cold"] = {
@@ -214,36 +218,48 @@ def _groups(rows: Sequence[Row], key: str) -> dict[str, str]:
 
 
 def _describe(row: Row) -> dict[str, Any]:
-    """host_us, gpu_us: first quartile, median, third of each arm; outside: shares of elements at 1e-4, 1e-2."""
+    """Of each of ARMS, `-` where it has none.
+
+    host_us: quartile, median, quartile; gpu_us: median; outside: shares of elements at 1e-4, 1e-2, where any is.
+    """
+    errors: Mapping[str, Mapping[str, float]] = row.get("errors", {})
+    against = row.get("reference", "")
     found: dict[str, Any] = {
         "kind": f"{row['family']}, {row['size']}, {row['bound']}",
-        **{f"over_{name}": v for name, v in over(row).items()},
-        **{f"default_over_{name}": v for name, v in over(row, OURS[:1]).items()},
-        "gpu_over_best": over(row, OURS, GPU)["best"],
+        **{f"over_{name}": _short(v) for name, v in over(row).items()},
+        "default_over_best": _short(over(row, OURS[:1])["best"]),
+        "gpu_over_best": _short(over(row, OURS, GPU)["best"]),
         "best": fastest(row, OTHERS),
         "cudal1": fastest(row, OURS),
-        "roofline": fraction(row, OURS),
-        "roofline_best_other": fraction(row, OTHERS),
-        "floor_us": row.get("floor_us"),
+        "roofline": _short(fraction(row, OURS)),
+        "floor_us": _short(row.get("floor_us")),
         HOST: _each(row.get(HOST, {}), _quartiles),
-        GPU: _each(row.get(GPU, {}), _quartiles),
-        "not_hidden": _each({n: v for n, v in row.get("hidden", {}).items() if v < 1}, lambda v: f"{1 - v:.2f}"),
-        "outside": _each(row.get("errors", {}), lambda e: f"{e['1e-4']:.2g}/{e['1e-2']:.2g}"),
-        "first_call_s": _each(row.get("first_call_s", {}), lambda s: f"{s:.1f}"),
-        "regions": _each(row.get("regions", {}), str),
-        "choices": _each(row.get("choices", {}), ",".join),
-        "reference": row.get("reference", ""),
+        GPU: _each(row.get(GPU, {}), lambda us: f"{median(us):.4g}"),
+        "not_hidden": " ".join(name for name, share in row.get("hidden", {}).items() if share < MOSTLY),
+        "outside": _each({n: e for n, e in errors.items() if any(e[t] for t in TOLERANCES)}, _outside),
+        "first_call_s": _short(row.get("first_call_s", {}).get(OURS[0])),
+        "regions": " ".join(f"{outcome} {n}" for outcome, n in row.get("regions", {}).items()),
+        "choices": " ".join(row.get("choices", {}).get(OURS[0], ())),
+        "reference": "" if against == USUAL_REFERENCE else against,
         "tf32": " ".join([*row.get("tf32", ()), *(["eager"] if row.get("tf32_eager") else [])]),
-        "wrong": " ".join(arm for arm in row.get("errors", {}) if _is_wrong(row, arm)),
+        "wrong": " ".join(arm for arm in errors if _is_wrong(row, arm)),
         "failed": {what: why[:REASON] for what, why in row["failed"].items()},
     }
     return {key: v for key, v in found.items() if v not in (None, "", {})}
 
 
 def _each(values: Mapping[str, Any], say: Callable[[Any], str]) -> str:
-    return "; ".join(f"{name} {say(value)}" for name, value in values.items())
+    return "; ".join(say(values[arm]) if arm in values else "-" for arm in ARMS) if values else ""
 
 
 def _quartiles(times: Sequence[float]) -> str:
     points = quantiles(times, n=4) if len(times) > 1 else list(times) * 3
     return " ".join(f"{point:.4g}" for point in points)
+
+
+def _outside(error: Mapping[str, float]) -> str:
+    return " ".join(f"{error[t]:.2g}" for t in TOLERANCES)
+
+
+def _short(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.4g}")

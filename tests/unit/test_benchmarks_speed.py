@@ -262,6 +262,7 @@ def test_losses_are_under_the_limit_or_without_a_time() -> None:
         "reduce_overhead": "won 1, even 0, lost 0",
     }
     assert said["tasks"]["d"]["failed"] == {"cold": "over 420 s: first call"}
+    assert said["tasks"]["e"]["gpu_us"] == "20; 15; 10; 6; -; 5; 4"
 
 
 def test_a_wrong_arm_takes_part_in_nothing() -> None:
