@@ -32,6 +32,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from statistics import median
 from typing import Any
 
 from benchmarks.coverage import ONE_ROW, ROWS, OutOfTime, Run, gpu_places, hold, said_by, say
@@ -45,7 +46,8 @@ from benchmarks.speed.summary import Row, describe, forgive, intervals, over, su
 
 LIMITS_S = {"cold": 420.0, "warm": 300.0}
 MAX_AUTOTUNE_S = 240.0  # on top
-USUAL_S = 180.0  # less time than this, or than the longest took, and no task is begun
+USUAL_S = 80.0  # of a process, before one has been measured
+SPARE = 1.2  # less time left than the usual task's times this, and no such task is begun
 MAX_AUTOTUNE_SHARE = 4  # of so many tasks one
 SEED = 0
 DRY_TASKS = 2
@@ -86,12 +88,14 @@ def measure_some(
     drawn: Collection[str],
     arguments: argparse.Namespace,
 ) -> None:
-    longest_s = USUAL_S
+    took_s: dict[bool, list[float]] = {True: [], False: []}  # with max-autotune, and without
     with contextlib.suppress(Empty):
         while True:
             name = waiting.get_nowait()
-            if run.left_s < longest_s and not run.dry:
-                say(f"{run.left_s:.0f} s are left, a task takes {longest_s:.0f} s: {name} waits")
+            took = took_s[name in drawn]
+            usual_s = SPARE * (median(took) if took else USUAL_S * len(tracks(arguments)))
+            if run.left_s < usual_s and not run.dry:
+                say(f"{run.left_s:.0f} s are left, such a task takes {usual_s:.0f} s: {name} waits")
                 continue
             begin = time.monotonic()
             try:
@@ -99,7 +103,7 @@ def measure_some(
             except OutOfTime:
                 say(f"the time is over: {name} waits")
                 return
-            longest_s = max(longest_s, time.monotonic() - begin)
+            took.append(time.monotonic() - begin)
             with ONE_ROW, (run.work / ROWS).open("a") as stream:
                 stream.writelines(json.dumps(row) + "\n" for row in rows)
             for row in rows:

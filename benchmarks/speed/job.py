@@ -32,7 +32,7 @@ from benchmarks.speed.loader import TaskError, build, load
 from benchmarks.speed.roofline import Work, floor_us, measure_peaks, products_us, work_of
 from benchmarks.speed.rounds import time_rounds
 
-ROUNDS_S = 8.0
+ROUNDS_S = 4.0
 DRY_ROUNDS_S = 0.5
 
 

@@ -371,3 +371,12 @@ def test_what_has_a_row_of_this_commit_is_not_measured_again(
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--names nobody: .* has activation_"):
         speed.main(words(tmp_path, "--names", "nobody"))
+
+
+def test_no_task_is_begun_that_the_time_left_is_too_short_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(speed, "measure_task", lambda *given: pytest.fail("it was begun"))
+    monkeypatch.setattr(speed, "gpu_places", lambda *given: [None])
+    assert speed.main(words(tmp_path, "--names", "gram_matrix", "--seconds", "90")) == 1
+    assert "such a task takes 96 s: gram_matrix waits" in capsys.readouterr().out
