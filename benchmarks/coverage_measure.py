@@ -49,7 +49,7 @@ def first_call(step: Step, make: Callable[[], Callable[..., Any]]) -> tuple[Call
 
 def memory_mib(step: Step) -> dict[str, int]:
     """The allocator's peak in this process, and what the device holds now, for whomever."""
-    if not step.inputs[0].is_cuda:
+    if not torch.cuda.is_initialized():
         return {}
     free, total = torch.cuda.mem_get_info()
     return {"peak_mib": torch.cuda.max_memory_reserved() >> 20, "held_mib": (total - free) >> 20}

@@ -220,7 +220,7 @@ def timed_ms(step: Step, contender: Contender) -> float:
 
 
 def wait(step: Step) -> None:
-    if step.inputs[0].is_cuda:
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 

@@ -133,7 +133,8 @@ def stop_children(children: Iterable[subprocess.Popen[bytes]]) -> None:
     children = list(children)
     for child in children:
         assert child.stdin is not None
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a word that it has not read, and never will
+            child.stdin.close()
     limit = time.monotonic() + STOP_S
     for child in children:
         try:

@@ -141,6 +141,15 @@ def test_a_child_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert time.monotonic() - begin < 30
 
 
+def test_a_child_that_has_ended_before_its_word_came_is_stopped() -> None:
+    child = side_by_side.start_child([sys.executable, "-c", ""], Place({}))
+    child.wait()
+    assert child.stdin is not None
+    child.stdin.write(b"\n")  # it stays in the buffer
+    side_by_side.stop_children([child])
+    assert child.stdin.closed
+
+
 def test_a_parent_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), CHILD])
     _wait(lambda: all((tmp_path / f"{n}.pid").is_file() for n in "ab"))

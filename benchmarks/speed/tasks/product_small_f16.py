@@ -1,0 +1,23 @@
+"""A float16 product of small sides."""
+
+import torch
+from torch import Tensor, nn
+
+SIDE = 1472
+FREE = ("SIDE",)
+
+
+class Model(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
+def get_inputs() -> list[Tensor]:
+    return [
+        torch.randn(SIDE, SIDE, dtype=torch.float16),
+        torch.randn(SIDE, SIDE, dtype=torch.float16) * SIDE**-0.5,
+    ]
+
+
+def get_init_inputs() -> list[int]:
+    return []
