@@ -39,7 +39,7 @@ def cudal1(
 ) -> Callable[..., Any]:
     """Compiles one Dynamo graph. Raises InvalidOption (a ValueError) for a wrong mode or option."""
     settings = parse_options(mode, options)
-    recurrent.keep_calls(gm)
+    _keep_recurrent(gm)
     device = find_device(settings, example_inputs)
     if device is None:
         say(f"plain inductor: {no_device(settings)}")
@@ -59,6 +59,13 @@ def cudal1(
     compiled = compile_plain(gm, example_inputs, settings)  # what this raises is the user's
     log.warning("plain inductor, because of %s", why)
     return compiled
+
+
+def _keep_recurrent(gm: fx.GraphModule) -> None:
+    try:
+        recurrent.keep_calls(gm)
+    except Exception as error:  # noqa: BLE001  Inductor then writes out the steps
+        log.debug("recurrent layers are not kept whole", exc_info=error)
 
 
 def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Callable[..., Any]:

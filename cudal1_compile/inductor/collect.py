@@ -31,10 +31,10 @@ from torch._inductor.ir import IRNode
 from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
+from cudal1_compile.inductor.capturable import changed_inputs, why_not_captured
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, has_convolutions, is_channels_last
-from cudal1_compile.inductor.recordable import changed_inputs, why_not_recorded
 from cudal1_compile.inductor.splice import HOOK, Observe, PassTimer, Splice, UserPass
 from cudal1_fx_passes.fusion.partition import Partition
 
@@ -52,7 +52,7 @@ class SeenGraph:
     code: str  # the graph as Python
     is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
     has_convolutions: bool
-    why_not_captured: str  # recordable.py's
+    why_not_captured: str  # capturable.py's
     changed: tuple[int, ...]
 
 
@@ -66,7 +66,7 @@ def phase_of(settings: Mapping[str, Any]) -> GraphPhase:
 def seen_at_hook(phase: GraphPhase, graph: fx.Graph, found: Partition) -> SeenGraph:
     is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
     code = graph.python_code("self").src.strip()
-    why_not = why_not_recorded(graph) if phase == "inference" else "it is trained"
+    why_not = why_not_captured(graph) if phase == "inference" else "it is trained"
     return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed_inputs(graph))
 
 

@@ -10,7 +10,7 @@ where a sequence is packed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ class _Config:
 
 
 def _may_trace(is_ours: Callable[[Any], bool]) -> bool:
-    if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+    if torch.is_grad_enabled() or _is_autocast():
         return False
     try:
         from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -70,16 +70,36 @@ def _may_trace(is_ours: Callable[[Any], bool]) -> bool:
 
 
 def keep_calls(gm: fx.GraphModule) -> None:
-    """Replaces the library's calls in Dynamo's graph; packed sequences are none of them."""
-    kinds = {call: kind for kind, call in CALLS.items()}
-    found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in kinds and _is_plain(n)]
+    """Replaces the library's calls in Dynamo's graph where nothing asks for gradients or autocast.
+
+    Packed sequences are none of them.
+    """
+    kinds: dict[Any, str] = {call: kind for kind, call in CALLS.items()}
+    found = [n for n in _without_modes(gm.graph) if n.target in kinds and _is_plain(n)]
     for node in found:
-        x, state, weights, *settings = node.args
+        given: Any = node.args
+        x, state, weights, *settings = given
         states = list(state) if isinstance(state, tuple | list) else [state]
         node.args = (kinds[node.target], x, states, list(weights), *settings)
         node.target = torch.ops.cudal1.recurrent.default
     if found:
         gm.recompile()
+
+
+def _without_modes(graph: fx.Graph) -> Iterator[fx.Node]:
+    """Calls of functions, in order."""
+    with_gradients, autocasts = torch.is_grad_enabled(), int(_is_autocast())
+    for node in (n for n in graph.nodes if n.op == "call_function"):
+        if node.target is torch._C._set_grad_enabled:
+            with_gradients = bool(node.args[0])
+        autocasts += node.target is torch.amp.autocast_mode._enter_autocast
+        autocasts -= node.target is torch.amp.autocast_mode._exit_autocast
+        if not with_gradients and not autocasts:
+            yield node
+
+
+def _is_autocast() -> bool:
+    return torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
 
 
 def _is_plain(node: fx.Node) -> bool:

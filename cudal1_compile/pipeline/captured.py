@@ -38,7 +38,7 @@ MEMORY_SHARE = 0.25  # of the free memory, which a recording may keep
 _equal_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
 
 
-class CannotRecord(Exception):
+class CannotCapture(Exception):
     """For a reason that will not go away."""
 
 
@@ -80,7 +80,7 @@ class CudaDevice:
         if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
             del outputs
             graph.reset()
-            raise CannotRecord(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
+            raise CannotCapture(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
         return graph.replay, outputs
 
     def draws(self) -> object:
@@ -193,20 +193,20 @@ class Captured:
             copied = self._copied(args)
             with torch.inference_mode(False), torch.no_grad():
                 copies = {i: _like(args[i]).copy_(args[i]) for i in copied}
-        except (CannotRecord, torch.OutOfMemoryError) as error:
+        except (CannotCapture, torch.OutOfMemoryError) as error:
             return self._give_up(str(error))(*args)
         drawn, versions = self._device.draws(), [_version(x) for x in args]
         outputs = self.run(*args)
         try:
             if self._device.draws() != drawn:
-                raise CannotRecord("it draws random numbers")
+                raise CannotCapture("it draws random numbers")
             if any(_version(args[i]) != versions[i] or not _is_same(args[i], x) for i, x in copies.items()):
-                raise CannotRecord("it changes an input")
+                raise CannotCapture("it changes an input")
             _check_outputs(outputs, args)
             given = [copies.get(i, x) for i, x in enumerate(args)]
             replay, recorded = self._device.record(lambda: self.run(*given))
             _check_outputs(recorded, given)
-        except (CannotRecord, RuntimeError) as error:
+        except (CannotCapture, RuntimeError) as error:
             self._give_up(str(error))
             return outputs
         kept = [i for i in range(len(args)) if i not in copies]
@@ -215,22 +215,22 @@ class Captured:
         return outputs
 
     def _copied(self, args: Sequence[Any]) -> list[int]:
-        """Places of the inputs that move, but for the model's own. Raises CannotRecord."""
+        """Places of the inputs that move, but for the model's own. Raises CannotCapture."""
         for x in args:
             if type(x) not in (Tensor, torch.nn.Parameter):
-                raise CannotRecord(f"an input is a {type(x).__name__}")
+                raise CannotCapture(f"an input is a {type(x).__name__}")
         others = [i for i, x in enumerate(args) if not _is_owned(x)]
         lay = [r.addresses for r in self._recordings] or [self._first or [None] * len(args)]
         self._moved |= {i for i in others if any(known[i] != args[i].data_ptr() for known in lay)}
         if len(self._recordings) == MOST:  # what follows stands for those of the same model
             self._recordings = [r for r in self._recordings if not r.fits(args, except_for=others)]
         if len(self._recordings) == MOST:
-            raise CannotRecord("its parameters do not stay where they are")
+            raise CannotCapture("its parameters do not stay where they are")
         copied = [i for i in others if i in self._moved]
-        if self._changed & set(copied) or max(self._changed, default=0) >= max(len(args), 1):
-            raise CannotRecord("it changes an input")
+        if self._changed & set(copied) or (self._changed and _share_memory(args)):  # places may be other ones then
+            raise CannotCapture("it changes an input")
         if any(torch._debug_has_internal_overlap(args[i]) for i in copied):
-            raise CannotRecord("an input's elements share memory")
+            raise CannotCapture("an input's elements share memory")
         return copied
 
     def _give_up(self, why: str) -> CompiledGraph:
@@ -244,25 +244,29 @@ def _is_owned(x: Tensor) -> bool:
     return isinstance(x, torch.nn.Parameter) or bool(getattr(x, "_dynamo_static_input_type", None))
 
 
+def _share_memory(tensors: Sequence[Tensor]) -> bool:
+    return len({x.untyped_storage().data_ptr() for x in tensors}) < len(tensors)
+
+
 def _like(x: Tensor) -> Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
 def _check_outputs(outputs: Any, args: Sequence[Tensor]) -> None:
-    """Raises CannotRecord where a copy would not be what the caller gets otherwise."""
+    """Raises CannotCapture where a copy would not be what the caller gets otherwise."""
     if not isinstance(outputs, list | tuple):
-        raise CannotRecord(f"it returns a {type(outputs).__name__}")
+        raise CannotCapture(f"it returns a {type(outputs).__name__}")
     taken = {x.untyped_storage().data_ptr() for x in args}
     for x in outputs:
         if isinstance(x, Tensor):
             place = x.untyped_storage().data_ptr()
             if x.numel() and place in taken:
-                raise CannotRecord("it returns an input, or one tensor twice")
+                raise CannotCapture("it returns an input, or one tensor twice")
             taken.add(place)
             if type(x) is not Tensor or x.requires_grad or torch._debug_has_internal_overlap(x):
-                raise CannotRecord("an output is no plain tensor")
+                raise CannotCapture("an output is no plain tensor")
         elif x is not None and not isinstance(x, bool | int | float):
-            raise CannotRecord(f"it returns a {type(x).__name__}")
+            raise CannotCapture(f"it returns a {type(x).__name__}")
 
 
 def _version(x: Tensor) -> int:

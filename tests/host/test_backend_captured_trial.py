@@ -15,7 +15,7 @@ from torch._inductor import config as inductor_config
 from trials import new_process, time_variants
 
 from cudal1_compile.inductor import collect
-from cudal1_compile.inductor.recordable import changed_inputs, why_not_recorded
+from cudal1_compile.inductor.capturable import changed_inputs, why_not_captured
 from cudal1_compile.options import InvalidOption
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import CAPTURED_CALLS, MAX_CALLS, USUAL_CALLS
@@ -49,7 +49,7 @@ class TimedReplays(Replays):
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     new_process(monkeypatch)
     treat_as_a_gpu(monkeypatch)
-    monkeypatch.setattr(collect, "why_not_recorded", partial(why_not_recorded, device="cpu"))
+    monkeypatch.setattr(collect, "why_not_captured", partial(why_not_captured, device="cpu"))
     monkeypatch.setattr(pipeline, "CudaDevice", TimedReplays)
     with inductor_config.patch(force_disable_caches=True):
         yield
@@ -119,20 +119,20 @@ def test_what_the_host_must_see_is_not_recorded(name: str) -> None:
     run, inputs, why = GRAPHS[name]
     with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
         (graph,) = capture_graphs(run, inputs)
-    found = why_not_recorded(graph.gm.graph, "cpu")
+    found = why_not_captured(graph.gm.graph, "cpu")
     assert (found == "") == (why == "") and (not why or any(w in found for w in why.split("|")))
-    assert why_not_recorded(graph.gm.graph) != ""  # a tensor on the CPU
+    assert why_not_captured(graph.gm.graph) != ""  # a tensor on the CPU
 
 
 def test_sizes_that_change_and_unknown_operators_are_not_recorded() -> None:
     (graph,) = capture_graphs(lambda x: x * 2.0, [torch.randn(5, 3)], dynamic=True)
-    assert "sizes change" in why_not_recorded(graph.gm.graph, "cpu")
+    assert "sizes change" in why_not_captured(graph.gm.graph, "cpu")
     with torch.library._scoped_library("cudal1_test", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")
         library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
         library.impl("twice", torch.empty_like, "Meta")
         (graph,) = capture_graphs(lambda x: torch.ops.cudal1_test.twice(x) + 1, [torch.randn(3)])
-        assert "on the host is not known" in why_not_recorded(graph.gm.graph, "cpu")
+        assert "on the host is not known" in why_not_captured(graph.gm.graph, "cpu")
 
 
 def test_the_inputs_that_a_graph_writes_to() -> None:

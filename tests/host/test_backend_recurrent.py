@@ -89,6 +89,24 @@ def test_with_gradients_it_is_eagers() -> None:
         torch.testing.assert_close(fast(x), model(x))
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_call_that_a_user_writes_keeps_its_gradients(is_ours: bool) -> None:
+    """And in a block without gradients, in a step that has them, the layer is one call."""
+    layer, head = nn.LSTM(6, 8), nn.Linear(6, 6)
+    state = torch.zeros(1, 3, 8)
+
+    def run(x: Tensor) -> Tensor:
+        out = torch.lstm(head(x), (state, state), layer._flat_weights, True, 1, 0.0, True, False, False)[0]
+        with torch.no_grad():
+            frozen, _ = layer(x)
+        return out + frozen
+
+    fast, x = torch.compile(run, backend="cudal1") if is_ours else run, torch.randn(5, 3, 6)
+    parameters = [*layer.parameters(), *head.parameters()]
+    found = torch.autograd.grad(fast(x).square().sum(), parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(run(x).square().sum(), parameters))
+
+
 @torch.no_grad()
 def test_under_autocast_it_is_eagers() -> None:
     model = Model(nn.LSTM(6, 8)).eval()

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 OWN = ("aten", "prims", "inductor", "cudal1")  # namespaces of operators whose host code is known
 
 
-def why_not_recorded(graph: fx.Graph, device: str = "cuda") -> str:
+def why_not_captured(graph: fx.Graph, device: str = "cuda") -> str:
     """The first reason for which it may not be; empty where it may. device: the type of all its tensors'."""
     for node in graph.nodes:
         why = _why_not_value(node, device) or (
