@@ -2,20 +2,27 @@
 
 The hook leans on private classes of Inductor (fused_lowering.py, splice.py, collect.py). So before the first
 compile a tiny graph goes all the way through them with a stand-in kernel; where an import, a signature or the
-result is not as expected, everything is plain Inductor and the reason is said.
+result is not as expected, everything is plain Inductor and the reason is said. What has passed with these very
+sources of torch and of this package is not tested again, which took half a second of each process.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
 from torch._guards import TracingContext
+
+from cudal1_compile.config import cache_dir
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +36,7 @@ t1 f32[d0,d1] = add(t0, 1.0)
 out0 f32[d0,d1] = t1
 """
 _ENTRY = "selftest"
+_PACKAGE = Path(__file__).parent.parent
 _lock = threading.Lock()  # the stand-in has one name
 
 
@@ -41,7 +49,7 @@ def why_not(inductor: Mapping[str, Any]) -> str | None:
         return "kernels are not called from cpp_wrapper's code"
     if V.aot_compilation:
         return "an ahead-of-time package cannot hold kernels of the cache"
-    fault = self_test()
+    fault = _fault()
     return None if fault is None else f"the hook does not fit torch {torch.__version__} ({fault})"
 
 
@@ -54,6 +62,35 @@ def forget_symbols() -> None:
     mode = context.fake_mode if context is not None else None
     if mode is not None and mode.shape_env is not None:
         mode.shape_env.pending_fresh_unbacked_symbols.clear()
+
+
+def _fault() -> str | None:
+    sources = _sources()
+    passed = cache_dir() / "hook" / sources
+    if sources and passed.exists():
+        return None
+    fault = self_test()
+    if fault is None and sources:
+        with suppress(OSError):
+            passed.parent.mkdir(exist_ok=True)
+            passed.touch()
+    return fault
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """A digest of them; empty where they cannot be read."""
+    try:
+        from torch._inductor.codecache import torch_key
+
+        found = hashlib.sha256(torch_key() + sys.version.encode())
+        for folder in ("inductor", "dispatch"):
+            for file in sorted((_PACKAGE / folder).glob("*.py")):
+                found.update(file.read_bytes())
+    except Exception as error:  # noqa: BLE001  a torch that digests its sources otherwise, or no file of ours
+        log.debug("the self-test runs in every process", exc_info=error)
+        return ""
+    return found.hexdigest()[:32]
 
 
 @lru_cache(maxsize=1)

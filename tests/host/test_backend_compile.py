@@ -642,6 +642,19 @@ def test_a_broken_hook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "the hook does not fit torch" in summary(capsys)
 
 
+def test_what_passed_with_these_sources_is_not_tested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests: list[str | None] = [None, "another torch", None]
+    monkeypatch.setattr(hook, "self_test", lambda: tests.pop(0))
+    assert hook._fault() is None and hook._fault() is None and len(tests) == 2
+    sources = hook._sources()
+    monkeypatch.setattr(hook, "_sources", lambda: sources[::-1])
+    assert hook._fault() == "another torch"  # no file is left that says it passed
+    assert hook._fault() is None and tests == []
+    monkeypatch.setattr(hook, "_sources", lambda: "")
+    monkeypatch.setattr(hook, "self_test", lambda: "unknown sources are tested")
+    assert hook._fault() is not None
+
+
 def test_the_self_test_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inductor's first C++ takes 20 s in a fresh cache, also where all that is compiled runs on a GPU."""
     from torch._inductor import config
