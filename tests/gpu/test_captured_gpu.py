@@ -152,7 +152,7 @@ def _writes(x: Tensor) -> Tensor:
     return x * 2.0
 
 
-LEFT_ALONE: dict[str, Callable[[Tensor], Any]] = {
+HARD: dict[str, Callable[[Tensor], Any]] = {
     "random numbers": lambda x: F.dropout(x, 0.5) + 1.0,
     "a written input": _writes,
     "an input returned": lambda x: (x, x + 1.0),
@@ -163,9 +163,9 @@ LEFT_ALONE: dict[str, Callable[[Tensor], Any]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", LEFT_ALONE)
+@pytest.mark.parametrize("name", HARD)
 def test_what_cannot_be_recorded_is_right(name: str, recorded: list[Captured]) -> None:
-    run = LEFT_ALONE[name]
+    run = HARD[name]
     fast = compiled(run, fallback_random=True)
     for i in range(WARM_UP_CALLS + 4):
         x = batch()
@@ -175,7 +175,8 @@ def test_what_cannot_be_recorded_is_right(name: str, recorded: list[Captured]) -
         torch.manual_seed(i)
         torch.testing.assert_close(got, run(mine), **EXACT)
         assert torch.equal(x, mine)
-    assert all(r.why_not for r in recorded if "host" not in name)
+    if name in ("random numbers", "a view of an input"):  # of the others parts may be
+        assert recorded and all(r.why_not for r in recorded)
 
 
 @torch.no_grad()
