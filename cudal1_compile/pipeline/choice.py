@@ -51,9 +51,8 @@ MAX_RIVALS = 3  # of `inductor`: more could not all be proven within USUAL_CALLS
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `inductor` after two rounds, so that the rest get enough calls for a proof
 LOOKS = 2  # at the figures: after the calls above, and after as many more
-SETTLED = (
-    LOOKS * (MAX_CALLS + CAPTURED_CALLS) + 4
-)  # calls, after which every trial has ended, where each call runs every graph
+# calls, after which every trial has ended, where each call runs every graph
+SETTLED = LOOKS * (MAX_CALLS + CAPTURED_CALLS) + 4
 WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
