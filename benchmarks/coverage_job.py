@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,11 +83,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     report, job = Report(arguments.out), job_named(arguments.job)
     job.make(torch.device("cpu"), True)  # imports what it needs
-    if not os.read(0, 1):  # the word to begin
+    return at_the_word(report, lambda: measure(job, arguments.arm, report, arguments.dry))
+
+
+def at_the_word(report: Report, work: Callable[[], None]) -> int:
+    """Waits for a byte on stdin, and works. Returns the exit code; the report holds what went wrong."""
+    if not os.read(0, 1):
         return OUT_OF_TIME
     with ends_with_parent():
         try:
-            measure(job, arguments.arm, report, arguments.dry)
+            work()
         except OutOfTime:
             return OUT_OF_TIME  # the file tells what was being done
         except Exception as error:  # noqa: BLE001  a row that says so

@@ -5,7 +5,6 @@ Nothing of cudal1_compile, nor of Inductor, is imported with this module: a firs
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.coverage_errors import reference, worst_error
-from benchmarks.model_contenders import Contender, Step, results, timed_ms, wait
+from benchmarks.model_contenders import Contender, Step, drawn_rounds, results, timed_ms, wait
 
 if TYPE_CHECKING:
     from benchmarks.coverage_trace import Graph
@@ -161,23 +160,14 @@ def compile_watched(step: Step, dry: bool) -> tuple[Contender, list[Graph]]:
 
 
 def time_arms(step: Step, arms: Sequence[Contender]) -> dict[str, Any]:
-    """Median milliseconds of each, with the host, from an idle device to an idle device, the L2 flushed before.
-
-    Rounds in an order drawn for each, so that drift cancels.
-    """
+    """Median milliseconds of each, with the host, from an idle device to an idle device, the L2 flushed before."""
     device = step.inputs[0].device
     flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.int8, device=device)
-    rng, order = random.Random(0), list(arms)
     times: dict[str, list[float]] = {arm.name: [] for arm in arms}
-    end = time.monotonic() + ROUNDS_S
-    for done in range(ROUNDS):
-        if time.monotonic() > end and done >= MIN_ROUNDS:
-            break
-        rng.shuffle(order)
-        for arm in order:
-            step.clear()
-            flush.zero_()
-            times[arm.name].append(timed_ms(step, arm))
+    for arm in drawn_rounds(arms, ROUNDS, MIN_ROUNDS, ROUNDS_S):
+        step.clear()
+        flush.zero_()
+        times[arm.name].append(timed_ms(step, arm))
     step.clear()
     return {"ms": {name: median(ms) for name, ms in times.items()}, "rounds": len(times[arms[0].name])}
 

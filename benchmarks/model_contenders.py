@@ -30,6 +30,7 @@ from benchmarks.zoo import Loss
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 
 GRAPHS = "cudal1_reduce_overhead"  # a contender that is measured where the run was asked to
+MIN_ROUNDS = 3
 FLOOR = 1e-3  # a gradient smaller than this share of the typical one is judged on the typical one's scale
 
 
@@ -195,19 +196,28 @@ def time_rounds(
     step: Step, contenders: Sequence[Contender], rounds: int, limit_s: float, seed: int = 0
 ) -> dict[str, list[float]]:
     """Milliseconds of each contender, one figure a round; ends early, between rounds, when the limit is over."""
-    rng = random.Random(seed)
-    order = list(contenders)
     found: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    end = time.monotonic() + limit_s
-    for done in range(rounds):
-        if time.monotonic() > end and done >= 3:
-            break
-        rng.shuffle(order)
-        for contender in order:
-            step.clear()
-            found[contender.name].append(timed_ms(step, contender))
+    for contender in drawn_rounds(contenders, rounds, MIN_ROUNDS, limit_s, seed):
+        step.clear()
+        found[contender.name].append(timed_ms(step, contender))
     step.clear()
     return found
+
+
+def drawn_rounds(
+    contenders: Sequence[Contender], most: int, least: int, limit_s: float, seed: int = 0
+) -> Iterator[Contender]:
+    """Round by round, in an order drawn for each, so that drift cancels.
+
+    Ends between two rounds: after `most`, or when the limit is over and there were `least`.
+    """
+    rng, order = random.Random(seed), list(contenders)
+    end = time.monotonic() + limit_s
+    for done in range(most):
+        if time.monotonic() > end and done >= least:
+            return
+        rng.shuffle(order)
+        yield from order
 
 
 def timed_ms(step: Step, contender: Contender) -> float:

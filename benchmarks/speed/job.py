@@ -11,9 +11,7 @@ was measured so far at any time. An arm that fails is left out, and the row says
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +19,9 @@ from types import ModuleType
 
 import torch
 
-from benchmarks.coverage_job import Report
+from benchmarks.coverage_job import Report, at_the_word
 from benchmarks.coverage_measure import allow_recompiles, choices, decided_regions, first_call, settle
 from benchmarks.model_contenders import Contender, Step
-from benchmarks.side_by_side import OUT_OF_TIME, OutOfTime, ends_with_parent
 from benchmarks.speed import flags
 from benchmarks.speed.arms import MAX_AUTOTUNE, OURS, compile_as
 from benchmarks.speed.errors import reference, results, shares_outside
@@ -44,20 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TaskError as error:
         report.stage("failed", error=str(error)[:300])
         return 1
-    if not os.read(0, 1):  # the word to begin
-        return OUT_OF_TIME
-    with ends_with_parent():
-        try:
-            measure(module, report, arguments)
-        except OutOfTime:
-            return OUT_OF_TIME  # the file tells what was being done
-        except Exception as error:  # noqa: BLE001  a row that says so
-            traceback.print_exc()
-            report.stage("failed", error=f"{type(error).__name__}: {error}"[:300])
-            return 1
-    report.stage("done")
-    sys.stdout.flush()
-    return 0
+    return at_the_word(report, lambda: measure(module, report, arguments))
 
 
 def measure(module: ModuleType, report: Report, arguments: argparse.Namespace) -> None:

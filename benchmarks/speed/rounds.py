@@ -12,7 +12,6 @@ launches than the driver's queue takes (about a thousand), or one that waits for
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 
 from benchmarks.coverage_measure import FLUSH_BYTES
-from benchmarks.model_contenders import Contender, Step, timed_ms
+from benchmarks.model_contenders import Contender, Step, drawn_rounds, timed_ms
 
 MIN_ROUNDS = 7
 MAX_ROUNDS = 60
@@ -43,7 +42,7 @@ class Times:
 def time_rounds(step: Step, arms: Sequence[Contender], limit_s: float, seed: int = 0) -> Times:
     cuda = torch.cuda.is_initialized()
     flush = torch.empty(FLUSH_BYTES if cuda else 0, dtype=torch.int8, device="cuda" if cuda else "cpu")
-    rng, order, times = random.Random(seed), list(arms), Times()
+    times = Times()
     busy = {arm.name: _Busy(step, arm, flush) for arm in arms} if cuda else {}
     for arm in arms:
         for _ in range(WARM_UP):
@@ -51,17 +50,12 @@ def time_rounds(step: Step, arms: Sequence[Contender], limit_s: float, seed: int
             timed_ms(step, arm)
     for one in busy.values():
         one.learn()
-    end = time.monotonic() + limit_s
-    for done in range(MAX_ROUNDS):
-        if time.monotonic() > end and done >= MIN_ROUNDS:
-            break
-        rng.shuffle(order)
-        for arm in order:
-            step.clear()
-            flush.zero_()
-            times.host_us.setdefault(arm.name, []).append(timed_ms(step, arm) * 1e3)
-            if cuda:
-                times.gpu_us.setdefault(arm.name, []).append(busy[arm.name].time())
+    for arm in drawn_rounds(arms, MAX_ROUNDS, MIN_ROUNDS, limit_s, seed):
+        step.clear()
+        flush.zero_()
+        times.host_us.setdefault(arm.name, []).append(timed_ms(step, arm) * 1e3)
+        if cuda:
+            times.gpu_us.setdefault(arm.name, []).append(busy[arm.name].time())
     step.clear()
     times.hidden = {name: one.hidden / max(1, one.calls) for name, one in busy.items()}
     return times

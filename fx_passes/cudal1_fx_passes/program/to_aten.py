@@ -248,7 +248,11 @@ class _Builder:
         single = tuple(dim for dim, s in enumerate(found) if not s.out)
         made = self._call(torch.squeeze, made, single) if single else made
         axes = tuple(s.out for s in found if s.out)
-        return self._aligned(self._permuted(made, axes, tuple(a for a in span if a in axes)), axes, span)
+        return self._turned(made, axes, span)
+
+    def _turned(self, x: fx.Node, held: tuple[str, ...], span: tuple[str, ...]) -> fx.Node:
+        """With a dim for each axis of the span, in its order."""
+        return self._aligned(self._permuted(x, held, tuple(a for a in span if a in held)), held, span)
 
     def _aligned(self, x: fx.Node, held: tuple[str, ...], span: tuple[str, ...]) -> fx.Node:
         for i, axis in enumerate(span):
@@ -344,7 +348,5 @@ class _Builder:
         return flat, inside
 
     def _over(self, name: str, axes: tuple[str, ...]) -> fx.Node:
-        """A value with a dim for each of the axes."""
-        held = self.program.value_axes[name]
-        x = self._permuted(self.nodes[name], held, tuple(a for a in axes if a in held))
-        return self._spread(self._aligned(x, held, axes), axes)
+        """A value with a dim of its whole size for each of the axes."""
+        return self._spread(self._turned(self.nodes[name], self.program.value_axes[name], axes), axes)
