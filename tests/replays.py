@@ -22,7 +22,11 @@ class Replays:
 
     def record(self, run: Graph) -> tuple[Callable[[], None], Any]:
         self.recorded += 1
+        state = torch.get_rng_state()
         outputs = run()
+        if not torch.get_rng_state().equal(state):
+            torch.set_rng_state(state)
+            raise RuntimeError("random numbers are drawn")
 
         def replay() -> None:
             self.replayed += 1
@@ -32,9 +36,6 @@ class Replays:
                         held.copy_(made)
 
         return replay, outputs
-
-    def draws(self) -> object:
-        return torch.get_rng_state().tolist()
 
     def is_capturing(self) -> bool:
         return self.is_in_capture

@@ -24,6 +24,7 @@ from benchmarks.model_contenders import Step
 OURS = ("cudal1", "cudal1_reduce_overhead")
 OTHERS = ("eager", "graph", "inductor", "reduce_overhead")
 MAX_AUTOTUNE = "max_autotune"
+REDUCE_OVERHEAD = "reduce-overhead"
 DRY_BUDGET_S = 2.0
 CAPTURE_WARM_UP = 3
 
@@ -33,28 +34,22 @@ Call = Callable[..., Any]
 def compile_as(arm: str, step: Step, dry: bool) -> Call:
     """What the arm calls, not yet called itself. Raises ValueError for an arm that there is not."""
     module = step.module
-    modes = {"inductor": None, "reduce_overhead": "reduce-overhead", MAX_AUTOTUNE: "max-autotune"}
+    modes = {"inductor": None, "reduce_overhead": REDUCE_OVERHEAD, MAX_AUTOTUNE: "max-autotune"}
     if arm in modes:
         return torch.compile(module, mode=modes[arm])
     if arm == "eager":
         return module
     if arm == "graph":
         return capture(step)
+    options: dict[str, Any] = {"target": "host"} if dry else {}
     if arm == "cudal1":
-        return _cudal1(step, {"target": "host", "budget_s": DRY_BUDGET_S} if dry else {}, None)
-    if arm == "cudal1_reduce_overhead":
-        options = {"on_miss": "fallback"} | ({"target": "host"} if dry else {})
-        return _cudal1(step, options, "reduce-overhead")
+        return torch.compile(
+            module, backend="cudal1", options=options | ({"budget_s": DRY_BUDGET_S} if dry else {})
+        )
+    if arm == "cudal1_reduce_overhead":  # torch.compile takes a mode or options, not both
+        options |= torch._inductor.list_mode_options(REDUCE_OVERHEAD) | {"on_miss": "fallback"}
+        return torch.compile(module, backend="cudal1", options=options)
     raise ValueError(f"arm {arm!r}: expected one of {', '.join((*OTHERS, MAX_AUTOTUNE, *OURS))}")
-
-
-def _cudal1(step: Step, options: dict[str, Any], mode: str | None) -> Call:
-    from cudal1_compile.backend import cudal1
-
-    def backend(gm: Any, example_inputs: Any) -> Any:  # torch.compile takes a mode or options, not both
-        return cudal1(gm, example_inputs, mode=mode, options=options or None)
-
-    return torch.compile(step.module, backend=backend)
 
 
 def capture(step: Step) -> Call:
@@ -67,11 +62,16 @@ def capture(step: Step) -> Call:
         for _ in range(CAPTURE_WARM_UP):
             step.module(*step.inputs)
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
+    graph, random = torch.cuda.CUDAGraph(), torch.cuda.default_generators[torch.cuda.current_device()]
+    state = random.graphsafe_get_state()
+    random.graphsafe_set_state(
+        random.clone_state()
+    )  # after a failed capture torch takes the state for captured still
     try:
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = step.module(*step.inputs)
     finally:
+        random.graphsafe_set_state(state)
         torch.cuda.synchronize()
 
     def replay(*inputs: Any) -> Any:

@@ -4,11 +4,10 @@
          -> replay -> copies of the outputs, which are the caller's for good
 
 The first calls run as they are. The one that is recorded runs as it is too, and shows what the graph alone does
-not: whether it draws random numbers, changes or returns an input, or gives one memory out twice; then it is
-recorded on the same inputs, and the next call replays. A graph is replayed only where all that is not copied lies
-where it lay; it is recorded again for others, MOST times, and inputs that have moved are copied from then on. In
-the user's own capture nothing is replayed. Streams and threads share the recording: each replay waits for the one
-before.
+not: whether it changes or returns an input, or gives one memory out twice; then it is recorded on the same inputs,
+and the next call replays. A graph is replayed only where all that is not copied lies where it lay; it is recorded
+again for others, MOST times, and inputs that have moved are copied from then on. In the user's own capture nothing
+is replayed. Streams and threads share the recording: each replay waits for the one before.
 
 `why_not` says for which reason it runs as if it were not recorded. Nothing here knows regions or kernels.
 """
@@ -19,7 +18,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -46,10 +45,7 @@ class Device(Protocol):
     """What is recorded on. `record` runs nothing."""
 
     def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """What replays it, and the outputs of each replay. Raises RuntimeError."""
-
-    def draws(self) -> object:
-        """Changes where random numbers are drawn."""
+        """What replays it, and the outputs of each replay. Raises RuntimeError, also where random numbers are drawn."""
 
     def is_capturing(self) -> bool: ...
 
@@ -67,24 +63,16 @@ class CudaDevice:
         self._stream: torch.cuda.Stream | None = None
 
     def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
         with torch.cuda.stream(_stream(self.device)), _without_collections():
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                outputs = run()
-            finally:
-                graph.capture_end()
+            graph, outputs = _capture(run)
         left_bytes, _ = torch.cuda.mem_get_info(self.device)
         if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
             del outputs
             graph.reset()
             raise CannotCapture(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
         return graph.replay, outputs
-
-    def draws(self) -> object:
-        return torch.cuda.get_rng_state(self.device).tolist()
 
     def is_capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -105,6 +93,30 @@ class CudaDevice:
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """One for all recordings: the libraries keep a workspace for each stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _capture(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """On the current stream. Raises RuntimeError; the device is then as it was."""
+    graph, pool, index = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), torch.cuda.current_device()
+    random = torch.cuda.default_generators[index]
+    state = random.graphsafe_get_state()
+    # the capture holds the state that it begins with: no thread could draw from it meanwhile, nor any if it fails
+    random.graphsafe_set_state(random.clone_state())
+    try:
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    finally:
+        random.graphsafe_set_state(state)
+    try:
+        outputs = run()
+    finally:
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            with suppress(RuntimeError):  # where torch has let go of the memory itself
+                torch._C._cuda_endAllocateToPool(index, pool)
+                torch._C._cuda_releasePool(index, pool)
+            raise
+    return graph, outputs
 
 
 @contextmanager
@@ -195,11 +207,9 @@ class Captured:
                 copies = {i: _like(args[i]).copy_(args[i]) for i in copied}
         except (CannotCapture, torch.OutOfMemoryError) as error:
             return self._give_up(str(error))(*args)
-        drawn, versions = self._device.draws(), [_version(x) for x in args]
+        versions = [_version(x) for x in args]
         outputs = self.run(*args)
         try:
-            if self._device.draws() != drawn:
-                raise CannotCapture("it draws random numbers")
             if any(_version(args[i]) != versions[i] or not _is_same(args[i], x) for i, x in copies.items()):
                 raise CannotCapture("it changes an input")
             _check_outputs(outputs, args)

@@ -15,7 +15,7 @@ from trials import new_process
 
 from cudal1_compile.pipeline import captured, choice
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline.captured import WARM_UP_CALLS, Captured
+from cudal1_compile.pipeline.captured import WARM_UP_CALLS, Captured, CudaDevice
 from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.process_state import last_plans
 
@@ -120,6 +120,41 @@ def test_streams_and_threads_share_a_recording(recorded: list[Captured]) -> None
     for thread in threads:
         thread.join()
     assert not failures and len(recorded) == 1 and recorded[0].why_not == ""
+
+
+def test_a_recording_that_fails_leaves_the_device_as_it_was() -> None:
+    device, x = CudaDevice(torch.device("cuda", 0)), batch()
+    torch.manual_seed(7)
+    expected = batch()
+    for _ in range(3):
+        torch.manual_seed(7)
+        with pytest.raises(RuntimeError):
+            device.record(lambda: [x * float(x.sum())])
+        with pytest.raises(RuntimeError):
+            device.record(lambda: [x + torch.randn_like(x)])
+        assert batch().equal(expected)
+    replay, (y,) = device.record(lambda: [x * 2.0])
+    replay()
+    assert y.equal(x * 2.0) and batch().shape == x.shape
+
+
+def test_other_threads_draw_while_graphs_are_recorded() -> None:
+    device, x, is_over, failures = CudaDevice(torch.device("cuda", 0)), batch(), threading.Event(), list[str]()
+
+    def draw() -> None:
+        try:
+            while not is_over.is_set():
+                batch()
+        except RuntimeError as error:
+            failures.append(str(error))
+
+    other = threading.Thread(target=draw)
+    other.start()
+    for _ in range(20):
+        device.record(lambda: [torch.relu(x) + i for i in range(200)])
+    is_over.set()
+    other.join()
+    assert not failures
 
 
 @torch.no_grad()
