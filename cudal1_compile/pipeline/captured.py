@@ -45,7 +45,7 @@ class Device(Protocol):
     """What is recorded on. `record` runs nothing."""
 
     def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """What replays it, and the outputs of each replay. Raises RuntimeError, also where random numbers are drawn."""
+        """What replays it, and the outputs of each replay. Raises RuntimeError, for random numbers too."""
 
     def is_capturing(self) -> bool: ...
 
