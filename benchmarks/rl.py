@@ -1,6 +1,6 @@
 """What reinforcement learning starts from, on `rlval`: the model before it, the schedule prior, all variants.
 
-    python -m benchmarks.rl --model cudal1_compile/generate/model --data trainer/data --out OUT --seconds 540
+    python -m benchmarks.rl --model SFT --rl RL --data trainer/data --out OUT --seconds 540
 
 Every program of rlval.jsonl (rlval_cut.py), every arm's candidates in one duel (duel.py), beside aten and Inductor
 compiling the program alone. A program's arms:
@@ -8,6 +8,7 @@ compiling the program alone. A program's arms:
     sft_greedy     one reply, of the likeliest tokens
     sft_draw       one reply, drawn
     sft_best8      eight replies as in use: different designs, the first of the likeliest tokens
+    rl_greedy, rl_best8    the same of the model --rl, which learnt on from the other one, where there is one
     prior_best8    the eight variants of the templates that the schedule prior takes for the fastest, no model
     all_arms       all of them, 64 at most
     prior_first    the first of them
@@ -61,7 +62,8 @@ from cudal1_trainer.scores.fit_prior import prior_file
 
 MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
 PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64, "prior_first": 1}  # variants; no program has more than 61
-ARMS = (*MODEL_ARMS, *PRIOR_ARMS)
+RL_ARMS = {"rl_greedy": MODEL_ARMS[GREEDY], "rl_best8": MODEL_ARMS["sft_best8"]}
+ARMS = (*MODEL_ARMS, *RL_ARMS, *PRIOR_ARMS)
 
 
 def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -> dict[str, list[Sequence[str]]]:
@@ -72,7 +74,9 @@ def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -
     found: dict[str, list[Sequence[str]]] = {}
     for arm in arguments.arms:
         if arm in MODEL_ARMS:
-            found[arm] = _sampled(arguments, programs, arm)
+            found[arm] = _sampled(arguments, programs, arm, arguments.model, *MODEL_ARMS[arm])
+        elif arm in RL_ARMS:
+            found[arm] = _sampled(arguments, programs, arm, arguments.rl, *RL_ARMS[arm])
         else:
             found[arm] = [list(islice(likeliest(p.text, prior), PRIOR_ARMS[arm])) for p in programs]
     if not arguments.dry:
@@ -80,10 +84,16 @@ def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -
     return found
 
 
-def _sampled(arguments: argparse.Namespace, programs: Sequence[FamilyProgram], arm: str) -> list[Sequence[str]]:
-    count, greedy_first = MODEL_ARMS[arm]
+def _sampled(
+    arguments: argparse.Namespace,
+    programs: Sequence[FamilyProgram],
+    arm: str,
+    model: Path,
+    count: int,
+    greedy_first: bool,
+) -> list[Sequence[str]]:
     device = torch.device("cpu" if arguments.dry else "cuda")
-    generator = load_model(arguments.model, device.type, greedy_first)
+    generator = load_model(model, device.type, greedy_first)
     named = generator.name.replace(":", "-")
     path = arguments.out / f"rl.{arm}.{named}.{arguments.seed}.replies.{device_stem()}.jsonl"
     facts = detect_target(device).facts()
@@ -120,8 +130,14 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder of the schedule prior's scores")
     parser.add_argument("--programs", type=Path, default=RLVAL, help="as benchmarks.rlval_cut writes them")
     parser.add_argument("--seconds", type=float, default=540.0, help="of the whole run, sampling included")
-    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
-    return parser.parse_args(argv)
+    parser.add_argument("--rl", type=Path, help="a model that reinforcement learning made of --model")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, help="by default all that there are models for")
+    arguments = parser.parse_args(argv)
+    known = [arm for arm in ARMS if arguments.rl or arm not in RL_ARMS]
+    arguments.arms = arguments.arms or known
+    if not set(arguments.arms) <= set(known):
+        parser.error(f"{', '.join(RL_ARMS)}: name the model, --rl")
+    return arguments
 
 
 def main(argv: list[str] | None = None) -> None:

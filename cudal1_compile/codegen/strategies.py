@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice, pairwise
 
@@ -69,10 +70,11 @@ def is_whole(program: Program, schedule: Schedule) -> bool:
 def fit(program: Program, schedule: Schedule) -> Schedule | None:
     """What can be written and differs least: of each stage that it lays out, the same kind with other numbers.
 
-    Also the beginning of one. None where a stage has no such kind.
+    Where a stage has no such kind, the one whose name is most like it. Also the beginning of one. None where there
+    are fewer stages.
     """
     count = len(schedule.stages)
-    stages = [_nearest(s, c) for s, c in zip(schedule.stages, _choices(program, schedule), strict=False)]
+    stages = [_nearest_kind(s, c) for s, c in zip(schedule.stages, _choices(program, schedule), strict=False)]
     found = tuple(s for s in stages if s is not None)
     if found != schedule.stages and any(
         replace(v, stages=v.stages[:count]) == schedule for v in variants(program)
@@ -118,6 +120,11 @@ def _nearest(wanted: StageSchedule, legal: Sequence[StageSchedule]) -> StageSche
         return doublings + (wanted.cached != s.cached) + abs(len(mine) - len(its))
 
     return min((s for s in legal if s.kind == wanted.kind), key=difference, default=None)
+
+
+def _nearest_kind(wanted: StageSchedule, legal: Sequence[StageSchedule]) -> StageSchedule | None:
+    kinds = get_close_matches(wanted.kind, {s.kind for s in legal}, 1, 0.0)
+    return _nearest(replace(wanted, kind=kinds[0]), legal) if kinds else None
 
 
 def write_code(program: Program, schedule: Schedule) -> str:

@@ -50,18 +50,28 @@ class Recorder(TemplateGenerator):
 
 
 def _arguments(out: Path, arms: Sequence[str] = rl.ARMS) -> Namespace:
-    return Namespace(model=Path("m"), data=Path("trainer/data"), out=out, arms=arms, seed=0, dry=True)
+    return Namespace(
+        model=Path("m"), rl=Path("r"), data=Path("trainer/data"), out=out, arms=arms, seed=0, dry=True
+    )
 
 
 def test_arms_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[bool, int]] = []
-    monkeypatch.setattr(rl, "load_model", lambda model, device, greedy: Recorder(greedy, asked))
+    models: list[str] = []
+
+    def load(model: Path, device: str, greedy: bool) -> Recorder:
+        models.append(model.name)
+        return Recorder(greedy, asked)
+
+    monkeypatch.setattr(rl, "load_model", load)
     found = {arm: some[0] for arm, some in rl.ask_arms(_arguments(tmp_path), [REDUCTION]).items()}
-    assert asked == [(True, 1), (False, 1), (True, 8)]
+    assert asked == [(True, 1), (False, 1), (True, 8), (True, 1), (True, 8)] and models == ["m"] * 3 + ["r"] * 2
     assert {arm: len(some) for arm, some in found.items() if arm != "all_arms"} == {
         "sft_greedy": 1,
         "sft_draw": 1,
         "sft_best8": 8,
+        "rl_greedy": 1,
+        "rl_best8": 8,
         "prior_best8": 8,
         "prior_first": 1,
     }

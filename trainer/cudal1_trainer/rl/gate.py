@@ -8,6 +8,7 @@ finite reference, no room), and every reply would be refused; where it is, its s
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 
 from cudal1_compile.codegen.templates import STUMBLES
@@ -37,7 +38,11 @@ def decidable(desk: Desk, own: Iterable[int], count: int) -> tuple[list[int], li
 
 def _try(desk: Desk, tasks: Sequence[int]) -> list[int]:
     codes = {task: _template_code(desk.texts[task]) for task in tasks}
-    groups = [Group(desk.texts[t], (code,), None) for t, code in codes.items() if code is not None]
+    timed = desk.timed_first  # and no more: whether it can be proven, the first new best shows
+    best = math.inf if timed else None
+    groups = [
+        Group(desk.texts[t], (code,), best, timed_first=timed) for t, code in codes.items() if code is not None
+    ]
     desk.referee.submit(GATE, groups)
     rulings = desk.referee.result(GATE)
     kept = []
