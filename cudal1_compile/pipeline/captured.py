@@ -18,7 +18,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.pipeline.choice import CompiledGraph
+from cudal1_compile.runtime.graph import capture
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,10 @@ class CudaDevice:
         torch.cuda.synchronize(self.device)
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
         with torch.cuda.stream(_stream(self.device)), _without_collections():
-            graph, outputs = _capture(run)
+            graph, outputs = capture(run)
         left_bytes, _ = torch.cuda.mem_get_info(self.device)
         if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
-            del outputs
-            graph.reset()
+            del outputs, graph
             raise CannotCapture(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
         return graph.replay, outputs
 
@@ -93,30 +93,6 @@ class CudaDevice:
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """One for all recordings: the libraries keep a workspace for each stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _capture(run: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """On the current stream. Raises RuntimeError; the device is then as it was."""
-    graph, pool, index = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), torch.cuda.current_device()
-    random = torch.cuda.default_generators[index]
-    state = random.graphsafe_get_state()
-    # the capture holds the state that it begins with: no thread could draw from it meanwhile, nor any if it fails
-    random.graphsafe_set_state(random.clone_state())
-    try:
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-    finally:
-        random.graphsafe_set_state(state)
-    try:
-        outputs = run()
-    finally:
-        try:
-            graph.capture_end()
-        except RuntimeError:
-            with suppress(RuntimeError):  # where torch has let go of the memory itself
-                torch._C._cuda_endAllocateToPool(index, pool)
-                torch._C._cuda_releasePool(index, pool)
-            raise
-    return graph, outputs
 
 
 @contextmanager

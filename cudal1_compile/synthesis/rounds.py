@@ -56,7 +56,7 @@ BACKLOG = 8  # more valuable regions before the judge, which decides one or two 
 SEARCHED_AT_ONCE = 2  # regions whose designs are edited while verdicts wait: a tenth of a second each
 # regions over which a first round asks for half, and over twice as many for a quarter: a build takes 0.5 s of a
 # core, a baseline 1.3, and the prior's first reply is 1.37x where its best of eight is 1.44x
-MANY = 4
+MANY = 16
 
 
 def synthesize(
