@@ -88,7 +88,10 @@ def main(argv: list[str] | None = None) -> None:
     by_length = sorted(regions, key=lambda r: len(r.text))
     for at in range(0, len(by_length), AT_ONCE[device]):
         some = by_length[at : at + AT_ONCE[device]]
-        prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in some}
+        prompts = {
+            r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count, stages=False)]
+            for r in some
+        }
         replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
     if arguments.sample_only:
         return

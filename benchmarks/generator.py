@@ -79,7 +79,10 @@ def sample_all(
 ) -> list[Sampled]:
     """Replies of every program from the prompt without exemplars; appends to `path`."""
     count = token_counter(generator)
-    prompts = {p.fingerprint: [build_prompt(facts, p.text, (), generator.budget_tokens, count)] for p in programs}
+    prompts = {
+        p.fingerprint: [build_prompt(facts, p.text, (), generator.budget_tokens, count, stages=False)]
+        for p in programs
+    }
     known = ask_all(generator, prompts, n, path, seed)
     return [Sampled(str(i), p, tuple(known[p.fingerprint])) for i, p in enumerate(programs)]
 

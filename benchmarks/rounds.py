@@ -106,7 +106,7 @@ def sample_second(
 
     def prompt(p: HeldOutProgram, seed: int) -> str:
         chosen = choose_exemplars(variants[p.fingerprint], config, seed)
-        return build_prompt(facts, p.text, chosen, generator.budget_tokens, count)
+        return build_prompt(facts, p.text, chosen, generator.budget_tokens, count, stages=False)
 
     prompts = {p.fingerprint: [prompt(p, seed) for seed in range(PROMPTS)] for p in programs}
     # the first round's seeds begin at 0

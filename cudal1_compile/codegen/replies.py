@@ -1,5 +1,6 @@
 """From a reply to its code: designs are lowered, edits are made in what they lead to.
 
+    write_choices(program) -> what a design may say
     complete(program, reply) -> the reply with its code; CandidateError says why there is none
     design_of(reply) -> its design and edits as lines, to be kept; schedule_lines(kept) of them are shown
     lower_nearest(program, kept) -> the reply that they lead to at these sizes
@@ -21,9 +22,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cudal1_compile.codegen.edits import IllegalEdit, apply, draw_replies, parse_edits
-from cudal1_compile.codegen.strategies import fit, is_whole, why_illegal
+from cudal1_compile.codegen.strategies import (
+    fit,
+    is_whole,
+    plans,
+    stage_schedules,
+    variants,
+    why_illegal,
+    with_all_stages,
+)
 from cudal1_compile.codegen.templates import write_reply
-from cudal1_compile.codegen.words import read_design
+from cudal1_compile.codegen.words import read_design, write_head
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
@@ -55,6 +64,23 @@ def complete(program: Program, reply: Reply) -> Reply:
     return replace(reply, code=code)
 
 
+def write_choices(program: Program) -> str:
+    """The stages that designs of a program lay out, a line each, with the kinds that each may have.
+
+    Those of another plan (`flat`) and of all in one pass (`fused`) follow, where there are such. Empty where no
+    schedule leads to a kernel.
+    """
+    lines: list[str] = []
+    for plan, word in zip(plans(program), ("", "flat "), strict=False):
+        kinds = [dict.fromkeys(s.kind for s in stage_schedules(stage)) for stage in plan.stages]
+        if all(kinds):
+            heads = [write_head(i, stage) for i, stage in enumerate(plan.stages)]
+            lines += [f"{word}{head}: {' '.join(some)}" for head, some in zip(heads, kinds, strict=True)]
+    if any(s.strategy == "fused" for s in variants(program)):
+        lines.append("fused stage 0: fused")
+    return "\n".join(lines)
+
+
 def design_of(reply: Reply) -> str:
     """The design's lines, then the edits', each behind EDIT."""
     return "\n".join([reply.design, *(EDIT + line for line in reply.edits.splitlines())])
@@ -75,13 +101,13 @@ def schedule_lines(kept: str) -> str:
 
 
 def lower_nearest(program: Program, kept: str) -> Reply | None:
-    """The reply that a design leads to, as near as it can be written; None where it is not whole, or cannot be.
+    """The reply that a design leads to, as near as it can be written; None where it is none, or cannot be.
 
     kept: as design_of gave it, perhaps at other sizes; its edits are made where they are legal here.
     """
     design, edits = _parts(kept)
     schedule = read_design(design)
-    fitted = None if schedule is None else fit(program, schedule)
+    fitted = None if schedule is None else fit(program, with_all_stages(program, schedule))
     if fitted is None or not is_whole(program, fitted):
         return None
     plain = write_reply(program, fitted)

@@ -55,7 +55,7 @@ def variants(program: Program) -> list[Schedule]:
     found: list[Schedule] = []
     if whole is not None:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
-    for flat, plan in enumerate(_plans(program)):
+    for flat, plan in enumerate(plans(program)):
         chosen = _combine(plan)[:MAX_VARIANTS]
         chosen += _with_fused_reductions(plan, chosen)
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
@@ -81,6 +81,13 @@ def fit(program: Program, schedule: Schedule) -> Schedule | None:
     ):
         return schedule
     return replace(schedule, stages=found) if len(found) == count else None
+
+
+def with_all_stages(program: Program, schedule: Schedule) -> Schedule:
+    """As many as the program has: further ones are left out, for those that lack the templates' first stand in."""
+    choices = _choices(program, schedule)
+    kept, left = schedule.stages[: len(choices)], choices[len(schedule.stages) :]
+    return replace(schedule, stages=(*kept, *(c[0] for c in left if c)))
 
 
 def why_illegal(program: Program, schedule: Schedule) -> str | None:
@@ -142,7 +149,8 @@ def stages_of(program: Program, schedule: Schedule) -> tuple[Stage, ...]:
     return plan.stages if plan is not None else ()
 
 
-def _plans(program: Program) -> list[StagePlan]:
+def plans(program: Program) -> list[StagePlan]:
+    """How it may be cut into stages; the second one, where there is one, is what a design calls flat."""
     plan = cut_stages(program)
     if plan is None:
         return []

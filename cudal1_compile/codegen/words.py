@@ -44,14 +44,19 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
     lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
     bodies = code.split("\n__global__ ")[1:]
     for i, s in enumerate(schedule.stages):
-        over = f" over {_sized(stages[i], stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         packs = s.tile is not None and "product_" not in bodies[0]
         has_final = s.splits > 1 and not s.kind.startswith(("joined", "strip"))
         last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + has_final
-        along = _along(stages[i]) if i < len(stages) else ""
-        lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
+        head = write_head(i, stages[i]) if i < len(stages) else f"stage {i}"
+        lines += [f"{head}: {s.describe()}", *kernels[:last]]
         kernels, bodies = kernels[last:], bodies[last:]
     return "\n".join(lines)
+
+
+def write_head(i: int, stage: Stage) -> str:
+    """What is said of the i-th stage before its schedule."""
+    over = f" over {_sized(stage, stage.reduced)}" if stage.reduced else ""
+    return f"stage {i}{over}{_along(stage)}"
 
 
 def read_design(text: str) -> Schedule | None:

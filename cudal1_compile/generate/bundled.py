@@ -41,7 +41,13 @@ from cudal1_compile.generate.model_files import (
     model_digest,
     read_checkpoint,
 )
-from cudal1_compile.generate.prompt import find_region, shown_designs, shows_variants
+from cudal1_compile.generate.prompt import (
+    STAGES_TOKENS,
+    find_region,
+    shown_designs,
+    shows_variants,
+    with_stages,
+)
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.kernel.candidate import CandidateError, parse_reply, print_reply
@@ -175,6 +181,8 @@ class BundledGenerator:
         # a reply may take all positions that its prompt leaves; long prompts leave it so many
         self.least_room = min(checkpoint.max_new or DEFAULT_MAX_NEW, self._positions - SHORTEST_REPLY)
         self.budget_tokens = self._positions - self.least_room - 2  # <bos> and <sep>
+        if self.reads_designs:
+            self.budget_tokens -= STAGES_TOKENS
         wanted = config.temperature if config.temperature is not None else checkpoint.temperature
         self.temperature = DEFAULT_TEMPERATURE if wanted is None else wanted
 
@@ -219,6 +227,8 @@ class BundledGenerator:
         return _by_prior(prompt, n) if self.config.prior_first and time.monotonic() < deadline else ()
 
     def _propose(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
+        if self.reads_designs:
+            prompts = [with_stages(p) for p in prompts]
         coded = [self.codec.encode_prompt(p) for p in prompts]
         longest = max((len(ids) for ids in coded), default=0)
         room = self._positions - longest

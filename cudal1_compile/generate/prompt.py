@@ -2,6 +2,8 @@
 
     <facts line>
     <region text V1>
+    stages
+    stage 0 over d0=4096 along d1=3072: tile split_tile
     variant 0.94x
     ```cuda
     ...
@@ -11,8 +13,9 @@
     ...
     ```
 
-Exemplars stand slowest first and are whole: where the budget does not hold all, the slowest go first. A generator
-that writes designs alone is shown those, in the place of code.
+Behind the region stand the stages of its designs, with the kinds that each may have. Exemplars stand slowest first
+and are whole: where the budget does not hold all, the slowest go first. A generator that writes designs alone is
+shown those, in the place of code.
 A generator with room for it (INSTRUCTED_TOKENS and more) was not trained on this language, so the
 template is then preceded by an instruction block, a variant's design stands before its code, which it can
 change, and the reasons of refused candidates may follow.
@@ -24,8 +27,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
-from cudal1_compile.codegen.replies import schedule_lines
+from cudal1_compile.codegen.replies import schedule_lines, write_choices
+from cudal1_compile.codegen.templates import STUMBLES
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.kernel.candidate import Exemplar
@@ -33,6 +38,9 @@ from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import HEADER, parse_program
 
 VARIANT = re.compile(r"^variant \d+\.\d\dx\n", re.M)  # its first line
+STAGES = "stages\n"
+STAGES_CHARACTERS = 640  # a stage has some 60; some regions have a dozen stages
+STAGES_TOKENS = 320  # that are kept free for them
 INSTRUCTED_TOKENS = 16_384  # budget from which a generator gets instructions
 
 
@@ -44,13 +52,17 @@ def build_prompt(
     count_tokens: Callable[[str], int],
     refusals: Sequence[str] = (),
     designs: bool = False,
+    stages: bool = True,
 ) -> str:
     """Raises PromptTooLong where facts and region alone exceed the budget. designs: in the place of code.
+
+    stages: False for a generator that adds them where it needs them (`with_stages`): they take milliseconds.
 
     `refusals`, sentences on candidates that failed, reach instructed generators only.
     """
     instructed = budget_tokens >= INSTRUCTED_TOKENS
-    head = (instruction_block() if instructed else "") + f"{facts.strip()}\n{region_text.strip()}\n"
+    head = f"{facts.strip()}\n{region_text.strip()}\n{_stages(region_text.strip()) if stages else ''}"
+    head = (instruction_block() if instructed else "") + head
     used = count_tokens(head)
     if used > budget_tokens:
         raise PromptTooLong(f"the region's text is {used} tokens long, the generator takes {budget_tokens}")
@@ -73,6 +85,28 @@ def print_exemplar(exemplar: Exemplar, with_design: bool = False, with_code: boo
     return f"variant {exemplar.speedup:.2f}x\n{design}{code}"
 
 
+def with_stages(prompt: str) -> str:
+    """The same where it has them, or holds no region."""
+    lines = prompt.splitlines(keepends=True)
+    try:
+        begin, end = _region_lines(prompt.splitlines())
+    except ValueError:
+        return prompt
+    if lines[end : end + 1] == [STAGES]:
+        return prompt
+    return "".join([*lines[:end], _stages("".join(lines[begin:end]).strip()), *lines[end:]])
+
+
+@lru_cache(maxsize=256)
+def _stages(region_text: str) -> str:
+    """Empty where the region has none that any template knows, or its text is of no region."""
+    try:
+        choices = write_choices(parse_program(region_text))
+    except STUMBLES:
+        return ""
+    return f"{STAGES}{choices}\n"[:STAGES_CHARACTERS].rpartition("\n")[0] + "\n" if choices else ""
+
+
 def shows_variants(prompt: str) -> bool:
     return VARIANT.search(prompt) is not None
 
@@ -86,16 +120,20 @@ def shown_designs(prompt: str) -> set[str]:
 def find_region(prompt: str) -> Program:
     """The program that a prompt asks for; for templates and checks that stand behind the generator protocol."""
     lines = prompt.splitlines()
+    begin, end = _region_lines(lines)
+    return parse_program("\n".join(lines[begin:end]))
+
+
+def _region_lines(lines: Sequence[str]) -> tuple[int, int]:
+    """Where they begin and end. Raises ValueError."""
     starts = [i for i, line in enumerate(lines) if line == HEADER]
     if not starts:
         raise ValueError(f"prompt holds no line {HEADER!r}")
     # the instruction block quotes no header line of its own, so the last one is the region's
-    body = [HEADER]
-    for line in lines[starts[-1] + 1 :]:
-        if not line.startswith(("dims", "in", "t", "out")):
-            break
-        body.append(line)
-    return parse_program("\n".join(body))
+    end = starts[-1] + 1
+    while end < len(lines) and lines[end].startswith(("dims", "in", "t", "out")):
+        end += 1
+    return starts[-1], end
 
 
 def _with_refusals(

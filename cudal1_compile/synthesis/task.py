@@ -205,7 +205,8 @@ class RegionTask:
             self.generator.budget_tokens,
             token_counter(self.generator),
             self.archive.refusals(REFUSALS),
-            reads_designs(self.generator),
+            designs=reads_designs(self.generator),
+            stages=not isinstance(self.generator, WritesDesigns),
         )
 
     def call_seed(self) -> int:

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import SkipFrame
 
 from benchmarks.model_contenders import Step
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import flags, job
+from benchmarks.speed.arms import with_own_code
 from benchmarks.speed.errors import reference, shares_outside, tensors
 from benchmarks.speed.loader import OWN, TINY, TaskError, build, find_tasks, load
 from benchmarks.speed.plot import plot
@@ -380,3 +382,31 @@ def test_no_task_is_begun_that_the_time_left_is_too_short_for(
     monkeypatch.setattr(speed, "gpu_places", lambda *given: [None])
     assert speed.main(words(tmp_path, "--names", "gram_matrix", "--seconds", "90")) == 1
     assert "such a task takes 96 s: gram_matrix waits" in capsys.readouterr().out
+
+
+class Slanted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.linear(x) + 1.0
+
+
+def test_a_frame_that_one_arm_gives_up_is_compiled_for_the_next() -> None:
+    """As those with recurrent layers are by Inductor's arm."""
+    compiled: list[str] = []
+
+    def gives_up(gm: Any, inputs: Any) -> Any:
+        raise SkipFrame("not for this backend")
+
+    def compiles(gm: Any, inputs: Any) -> Any:
+        compiled.append("once")
+        return gm
+
+    module, x = Slanted(), torch.randn(4, 3)
+    twins = [with_own_code(module) for _ in range(2)]
+    expected = module(x)
+    torch.testing.assert_close(torch.compile(twins[0], backend=gives_up)(x), expected)
+    torch.testing.assert_close(torch.compile(twins[1], backend=compiles)(x), expected)
+    assert compiled == ["once"] and [*twins[1].parameters()][0] is [*module.parameters()][0]

@@ -87,7 +87,6 @@ def test_a_design_says_all_that_its_code_takes(family: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda design: design.replace("stage 0", "stage 0 over d0=1: block, vector 4, block 256\nstage 1"),
         lambda design: design.replace("vector 4", "vector 0"),
         lambda design: design.replace("vector 4", "vector " + "9" * 5000),
         lambda design: design.partition("\n")[0],

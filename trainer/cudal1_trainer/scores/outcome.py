@@ -25,15 +25,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from cudal1_compile.codegen.replies import complete, design_of
+from cudal1_compile.codegen.replies import complete, design_of, lower_nearest
 from cudal1_compile.codegen.words import COMPARED
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed
-from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_candidate, parse_reply
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate, parse_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
@@ -88,7 +88,7 @@ def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code
 
 def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
     program = _program(text)
-    parsed = complete(program, parse_reply(reply))
+    parsed = _completed(program, parse_reply(reply))
     if not agrees(parsed.analysis, shown):
         return Outcome("contradicts", reason=parsed.analysis)
     parse_candidate(parsed.code, program)
@@ -99,6 +99,12 @@ def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Cod
     if any(digest == normalised_digest(e.code) for e in shown):
         return Outcome("copied")
     return Code(gate.code, digest, design_of(parsed))
+
+
+def _completed(program: Program, reply: Reply) -> Reply:
+    """As in use: of a design that cannot be lowered, the nearest that can. Raises CandidateError."""
+    nearest = None if reply.code else lower_nearest(program, design_of(reply))
+    return complete(program, reply) if nearest is None else replace(nearest, analysis=reply.analysis)
 
 
 @lru_cache(maxsize=1024)
