@@ -12,6 +12,7 @@ compiling the program alone. A program's arms:
     prior_best8    the eight variants of the templates that the schedule prior takes for the fastest, no model
     all_arms       all of them, 64 at most
     prior_first    the first of them
+    contrastive_in_use, plain_in_use, search_in_use    prior_best8 and eight more each (rl_second.py)
 
 `summary.rows` has a row an arm; a program weighs as much as the better of aten and Inductor takes there:
 
@@ -33,6 +34,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -50,6 +52,7 @@ from benchmarks.generator import (
 )
 from benchmarks.result_file import device_stem, write_result
 from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
+from benchmarks.rl_second import FIRST, WAYS, known_after, second_round
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.ranking import ranked
@@ -62,8 +65,9 @@ from cudal1_trainer.scores.fit_prior import prior_file
 
 MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
 PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64, "prior_first": 1}  # variants; no program has more than 61
+FIRST_SHARE = 0.4  # of the time, for the first round of the arms in use
 RL_ARMS = {"rl_greedy": MODEL_ARMS[GREEDY], "rl_best8": MODEL_ARMS["sft_best8"]}
-ARMS = (*MODEL_ARMS, *RL_ARMS, *PRIOR_ARMS)
+ARMS = (*MODEL_ARMS, *RL_ARMS, *PRIOR_ARMS, *WAYS)
 
 
 def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -> dict[str, list[Sequence[str]]]:
@@ -72,7 +76,7 @@ def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -
     if prior is None:
         raise ValueError(f"no prior of {arguments.data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
     found: dict[str, list[Sequence[str]]] = {}
-    for arm in arguments.arms:
+    for arm in (arm for arm in arguments.arms if arm not in WAYS):
         if arm in MODEL_ARMS:
             found[arm] = _sampled(arguments, programs, arm, arguments.model, *MODEL_ARMS[arm])
         elif arm in RL_ARMS:
@@ -99,6 +103,29 @@ def _sampled(
     facts = detect_target(device).facts()
     items = sample_all(generator, [p.held_out for p in programs], facts, count, path, arguments.seed)
     return [item.replies for item in items]
+
+
+def ask_second(
+    arguments: argparse.Namespace, programs: Sequence[FamilyProgram], config: Config, start: float
+) -> dict[str, list[Sequence[str]]]:
+    """Of the arms in use, after their first round has been timed."""
+    ways = [way for way in WAYS if way in arguments.arms]
+    if not ways:
+        return {}
+    first = ask_arms(argparse.Namespace(**vars(arguments) | {"arms": [FIRST]}), programs)[FIRST]
+    made = [make_job(p, {FIRST: replies}) for p, replies in zip(programs, first, strict=True)]
+    path = arguments.out / f"rl.first.{device_stem()}.jsonl"
+    deadline = start + arguments.seconds * FIRST_SHARE
+    rows = {row.ident: row for row in duel_into(path, [job for job, _ in made], config, start, deadline, True)}
+    known = [
+        known_after(p, replies, rows.get(job.ident), names[FIRST])
+        for p, replies, (job, names) in zip(programs, first, made, strict=True)
+    ]
+    model, device = arguments.rl or arguments.model, "cpu" if arguments.dry else "cuda"
+    generator = cache(lambda: load_model(model, device, greedy_first=True))
+    facts = detect_target(torch.device(device)).facts()
+    kept = {way: arguments.out / f"rl.{way}.{arguments.seed}.replies.{device_stem()}.jsonl" for way in ways}
+    return {way: second_round(way, known, generator, facts, kept[way], arguments.seed) for way in ways}
 
 
 def load_model(model: Path, device: str, greedy_first: bool) -> Generator:
@@ -146,10 +173,10 @@ def main(argv: list[str] | None = None) -> None:
     start = time.monotonic()
     programs = read_families(arguments.programs, tuple(COUNTS))
     random.Random(arguments.seed).shuffle(programs)  # a run that is cut short has measured a fair part
-    replies = ask_arms(arguments, programs)
+    config = Config(arguments.workers, dry=arguments.dry, cold=True)
+    replies = ask_arms(arguments, programs) | ask_second(arguments, programs, config, start)
     print(f"{len(programs)} programs, {len(replies)} arms, {since(start)}", flush=True)
     made = [make_job(p, {arm: replies[arm][i] for arm in arguments.arms}) for i, p in enumerate(programs)]
-    config = Config(arguments.workers, dry=arguments.dry, cold=True)
     path, jobs = arguments.out / f"rl.rows.{device_stem()}.jsonl", [job for job, _ in made]
     rows = duel_into(path, jobs, config, start, start + arguments.seconds, go_on=True)
     by_ident = {row.ident: row for row in rows}

@@ -15,6 +15,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from cudal1_compile.generate.prompt import with_stages
 from cudal1_compile.generate.tokens import SPECIAL_TOKENS, Codec
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Reply, print_reply
@@ -93,7 +94,7 @@ def imitate(lm: Any, codec: Coder, replies: Sequence[str] = REPLIES, seed: int =
     loss, rng = ReplyLoss(lm), random.Random(seed)
     optimizer = torch.optim.AdamW(loss.parameters(), 1e-2)
     for _ in range(60):
-        prompts = [codec.encode_prompt(f"{HOST.facts()}\n{rng.choice(TASKS)}") for _ in range(16)]
+        prompts = [codec.encode_prompt(with_stages(f"{HOST.facts()}\n{rng.choice(TASKS)}")) for _ in range(16)]
         rows = [Row([*p, *codec.encode_reply(replies[i % len(replies)])], len(p)) for i, p in enumerate(prompts)]
         batch = make_batch(rows, padded_length(max(len(r.ids) for r in rows)))
         places, ids = targets(batch)

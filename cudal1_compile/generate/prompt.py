@@ -61,9 +61,10 @@ def build_prompt(
     `refusals`, sentences on candidates that failed, reach instructed generators only.
     """
     instructed = budget_tokens >= INSTRUCTED_TOKENS
-    head = f"{facts.strip()}\n{region_text.strip()}\n{_stages(region_text.strip()) if stages else ''}"
-    head = (instruction_block() if instructed else "") + head
-    used = count_tokens(head)
+    plain = (instruction_block() if instructed else "") + f"{facts.strip()}\n{region_text.strip()}\n"
+    head = plain + (_stages(region_text.strip()) if stages else "")
+    if (used := count_tokens(head)) > budget_tokens:
+        head, used = plain, count_tokens(plain)
     if used > budget_tokens:
         raise PromptTooLong(f"the region's text is {used} tokens long, the generator takes {budget_tokens}")
     blocks: list[str] = []

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import duel, rl
+from benchmarks import duel, rl, rl_second
 from benchmarks.duel import Config, Job, Row, Worker
 from benchmarks.families import FamilyProgram
 from benchmarks.rl_rows import Measured, read_row, summarise
 from cudal1_compile.codegen.prior.regression import load_prior
+from cudal1_compile.codegen.replies import complete
 from cudal1_compile.codegen.stages.schedule import print_schedule
 from cudal1_compile.codegen.templates import try_reply, variants
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
@@ -124,6 +125,47 @@ def test_a_code_of_several_arms_is_measured_once_and_other_arms_are_another_job(
     again, _ = rl.make_job(REDUCTION, {"sft_greedy": [a], "sft_best8": [b, a, "no reply"]})
     other, _ = rl.make_job(REDUCTION, {"sft_greedy": [a]})
     assert again == job and other.ident != job.ident
+
+
+class Shown(TemplateGenerator):
+    """Writes what it is given, and keeps its prompts."""
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        super().__init__()
+        self.replies, self.prompts = list(replies), list[str]()
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        self.prompts += prompts
+        return [self.replies[:n] for _ in prompts]
+
+
+def test_second_rounds_are_the_first_and_as_many_others(tmp_path: Path) -> None:
+    prior = load_prior()
+    assert prior is not None
+    every = list(rl.likeliest(TEXT, prior))
+    first, others = every[:8], every[8:]
+    assert len(others) >= 4
+    job, names = rl.make_job(REDUCTION, {rl_second.FIRST: first})
+    busy = {name: (10.0 + i, 0.0, 0.0) for i, (name, _) in enumerate(job.codes[:6])} | {"aten": (13.0, 0.0, 0.0)}
+    row = Row(job.ident, busy, {name: "verify: wrong" for name, _ in job.codes[6:]})
+    known = rl_second.known_after(REDUCTION, first, row, names[rl_second.FIRST])
+    assert [round(13.0 / e.speedup) for e in known.variants] == [10, 11, 12, 13, 14, 15]
+    found, prompts = {}, {}
+    for way in rl_second.WAYS:
+        model = Shown([first[0], *others, others[0]])
+        path = tmp_path / way
+        (found[way],) = rl_second.second_round(way, [known], lambda model=model: model, "gpu", path, 1)
+        prompts[way] = "".join(model.prompts)
+        assert found[way][:8] == first and 8 < len(found[way]) <= 16
+        codes = [complete(parse_program(TEXT), parse_reply(text)).code for text in found[way]]
+        assert len({*codes}) == len(codes)
+    assert prompts["contrastive_in_use"].count("variant ") == 6 and "variant " not in prompts["plain_in_use"]
+    assert prompts["search_in_use"] == "" and "```edits" in found["search_in_use"][8]
+    assert found["plain_in_use"][8:] == others[:8]
+    # a program of which nothing was measured gives no exemplars, and no edits
+    bare = rl_second.known_after(REDUCTION, first, None, names[rl_second.FIRST])
+    assert bare.variants == []
+    assert rl_second.second_round("search_in_use", [bare], lambda: Shown([]), "gpu", path, 1) == [first]
 
 
 @pytest.mark.usefixtures("products_in_f32")

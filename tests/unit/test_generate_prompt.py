@@ -7,7 +7,7 @@ import pytest
 from cudal1_compile.generate import instructions
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.instructions import top_comment
-from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS, build_prompt, find_region
+from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS, build_prompt, find_region, with_stages
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_fx_passes.program.text import parse_program, print_program
 
@@ -23,7 +23,7 @@ def words(text: str) -> int:
 
 def test_the_form_is_exact() -> None:
     assert build_prompt(FACTS, REGION, [FAST, SLOW], 4096, words) == (
-        f"{FACTS}\n{REGION}"
+        f"{FACTS}\n{REGION}stages\nstage 0: exact\n"
         "variant 0.94x\n```cuda\n// launch: b<<<1, 32>>>(in0, out0)\n__global__ void b() {}\n```\n"
         "variant 1.23x\n```cuda\n// launch: a<<<1, 32>>>(in0, out0)\n__global__ void a() {}\n```\n"
     )
@@ -54,6 +54,17 @@ def test_find_region_reads_the_program_back() -> None:
     assert print_program(find_region(f"{FACTS}\n{REGION}")) == REGION
     with pytest.raises(ValueError, match="region v1"):
         find_region("nothing here")
+
+
+def test_stages_are_added_once_and_left_out_where_there_is_no_room_or_no_template() -> None:
+    bare = build_prompt(FACTS, REGION, [FAST], 4096, words, stages=False)
+    whole = with_stages(bare)
+    assert whole == build_prompt(FACTS, REGION, [FAST], 4096, words) == with_stages(whole)
+    assert find_region(whole) == parse_program(REGION)
+    assert build_prompt(FACTS, REGION, [], 19, words) == f"{FACTS}\n{REGION}"
+    assert with_stages("nothing here") == "nothing here"
+    unknown = REGION.replace("relu(in0)", "relu(in0)[d0=d0+")
+    assert with_stages(f"{FACTS}\n{unknown}") == f"{FACTS}\n{unknown}"
 
 
 def test_a_large_budget_gets_instructions_and_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_compile.generate.prompt import with_stages
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, Reply, print_reply
@@ -101,7 +102,7 @@ def test_round_one_shows_nothing_and_round_two_shows_measured_variants() -> None
     synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget)
     first, second = generator.prompts
     assert "variant" not in first
-    assert first == f"{GPU.facts()}\n{print_program(program())}"
+    assert first == with_stages(f"{GPU.facts()}\n{print_program(program())}")
     shown = [line for line in second.splitlines() if line.startswith("variant")]
     assert shown[0] == "variant 0.80x"
     assert shown[1] in ("variant 1.40x", "variant 1.41x")

@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Q
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
-from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.prompt import build_prompt, with_stages
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_compile.kernel.candidate import Exemplar, parse_reply
 from cudal1_trainer.data.corpus import row_of
@@ -116,7 +116,7 @@ def test_what_was_trained_answers_behind_a_server(tmp_path: Path) -> None:
 
 
 def test_adapters_alone_are_trained_saved_and_merged(checkpoint: Path, tmp_path: Path) -> None:
-    short = replace(LONG, steps=6, lr=1e-2)
+    short = replace(LONG, steps=6, lr=2e-2)
     stage = make_stage(checkpoint, tmp_path, Contrastive(short), short, lora=8)
     frozen = {n: p.detach().clone() for n, p in stage.base.lm.named_parameters() if not p.requires_grad}
     stage.run()
@@ -152,7 +152,7 @@ def test_a_model_with_room_is_taught_with_the_instructions_that_it_is_asked_with
     language, generator = load_language(model), make_generator(str(model))
     assert isinstance(generator, TransformersGenerator)
     asked = build_prompt(HOST.facts(), TASKS[0], (), generator.budget_tokens, generator.count_tokens)
-    taught = row_of(language, Pair("plain", f"{HOST.facts()}\n{TASKS[0]}", "reply"))
+    taught = row_of(language, Pair("plain", with_stages(f"{HOST.facts()}\n{TASKS[0]}"), "reply"))
     assert language.preface == instruction_block() and asked.startswith(language.preface)
     assert list(taught.ids[: taught.prompt]) == language.codec.encode_prompt(asked)
     assert taught.ids[-1] == language.tokenizer.eos_token_id

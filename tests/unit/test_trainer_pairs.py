@@ -32,7 +32,7 @@ def _measured(times: list[float]) -> list[Measured]:
 
 def test_a_plain_pair_is_the_prompt_of_round_one() -> None:
     pair = plain_pair(FACTS, REGION, _reply(0))
-    assert pair.prompt == f"{FACTS}\n{TEXT}"
+    assert pair.prompt == f"{FACTS}\n{TEXT}stages\nstage 0: exact\n"
     assert parse_reply(pair.reply) == as_design(_reply(0))
 
 

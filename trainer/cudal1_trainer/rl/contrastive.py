@@ -48,6 +48,8 @@ CHOICE: dict[str, Choice] = {"buckets": "buckets", "random": "random", "plain": 
 class Contrastive:
     """One arm."""
 
+    nearest = True  # so that what is learned is speed
+
     def __init__(self, stage: StageRecipe) -> None:
         self.name = f"contrastive_{stage.arm}"
         self.objective = Objective(stage.ratio_clip, stage.kl)

@@ -68,6 +68,7 @@ class Desk:
     budget: int
     max_new: int
     opening: str = ""  # behind a prompt that shows variants
+    nearest: bool = False  # of a design that cannot be lowered the nearest counts, as in use
     timed_first: bool = False  # what is no new best of its program is not proven
 
     @property
@@ -110,7 +111,7 @@ class Desk:
         """Hands the referee every code that is not known, each once."""
         for item in batch.items:
             text = self.texts[item.task]
-            item.read = [classify(r.text, text, item.shown) for r in item.rollouts]
+            item.read = [classify(r.text, text, item.shown, self.nearest) for r in item.rollouts]
         groups = []
         for task in dict.fromkeys(item.task for item in batch.items):
             read = [c for i in batch.items if i.task == task for c in i.read if isinstance(c, Code)]

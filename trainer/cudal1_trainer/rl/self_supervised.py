@@ -31,6 +31,7 @@ from cudal1_trainer.scores.outcome import RIGHT, Outcome
 class SelfSupervised:
     name = "self_supervised"
     objective = Objective(ratio_clip=0.0, kl=0.0)
+    nearest = False
 
     def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
         return []

@@ -63,6 +63,7 @@ class Method(Protocol):
 
     name: str
     objective: Objective
+    nearest: bool  # whether of a design that cannot be lowered the nearest counts, as in use
 
     def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
         """The variants of a prompt."""
@@ -119,7 +120,7 @@ class Stage:
         self.book = Book(self.stage.islands, self.stage.window)
         plain = replace(self.base, lm=self.learner.gather())
         desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
-        self.desk = replace(desk, timed_first=desk.target.kind == "cuda")
+        self.desk = replace(desk, nearest=method.nearest, timed_first=desk.target.kind == "cuda")
         self.checkpoints = Checkpoints(self.out, accelerator)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own, in turn

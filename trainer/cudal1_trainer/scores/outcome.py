@@ -78,17 +78,20 @@ class Code:
     design: str = ""
 
 
-def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
-    """`text`: of the program; `shown`: the variants in the prompt. No reply whatever may end a run."""
+def classify(reply: str, text: str, shown: Sequence[Exemplar], nearest: bool = False) -> Outcome | Code:
+    """`text`: of the program; `shown`: the variants in the prompt. No reply whatever may end a run.
+
+    nearest: for a design that cannot be lowered the nearest that can stands in, as in use.
+    """
     try:
-        return _classify(reply, text, shown)
+        return _classify(reply, text, shown, nearest)
     except BROKEN as error:
         return Outcome("malformed", reason=str(error))
 
 
-def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
+def _classify(reply: str, text: str, shown: Sequence[Exemplar], nearest: bool) -> Outcome | Code:
     program = _program(text)
-    parsed = _completed(program, parse_reply(reply))
+    parsed = _completed(program, parse_reply(reply), nearest)
     if not agrees(parsed.analysis, shown):
         return Outcome("contradicts", reason=parsed.analysis)
     parse_candidate(parsed.code, program)
@@ -101,10 +104,10 @@ def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Cod
     return Code(gate.code, digest, design_of(parsed))
 
 
-def _completed(program: Program, reply: Reply) -> Reply:
-    """As in use: of a design that cannot be lowered, the nearest that can. Raises CandidateError."""
-    nearest = None if reply.code else lower_nearest(program, design_of(reply))
-    return complete(program, reply) if nearest is None else replace(nearest, analysis=reply.analysis)
+def _completed(program: Program, reply: Reply, nearest: bool) -> Reply:
+    """Raises CandidateError."""
+    found = lower_nearest(program, design_of(reply)) if nearest and not reply.code else None
+    return complete(program, reply) if found is None else replace(found, analysis=reply.analysis)
 
 
 @lru_cache(maxsize=1024)
