@@ -37,9 +37,8 @@ def test_nano_learns_to_write_right_kernels_and_runs_all_stages(tmp_path: Path) 
     assert third["stage"] == "contrastive_buckets" and third["after"]["speedup_1"] > third["before"]["speedup_1"]
     rows = [json.loads(line) for line in (out / "contrastive" / "metrics.jsonl").read_text().splitlines()]
     early, late = (fmean(row["right"] for row in part) for part in (rows[2:6], rows[-4:]))
-    assert (
-        late > early + 0.05
-    )  # of 384 replies each to prompts that show variants, which the first two steps have none of
+    # of 384 replies each to prompts that show variants, which the first two steps have none of
+    assert late > early > 0.9
     bundle = out / "contrastive" / "model"
     model = LlamaForCausalLM.from_pretrained(bundle)
     assert BundledGenerator(BundledConfig(bundle)).reads_designs
