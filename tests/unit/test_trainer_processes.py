@@ -28,7 +28,7 @@ RECIPE = Recipe(
     "two",
     model=ModelRecipe(hidden=32, layers=1, heads=2, kv_heads=1, mlp=64, max_positions=4096),
     # rows of all lengths, so that the two processes come through their chunks at different steps
-    data=DataRecipe(max_tokens=4_000, widened=0.0, chunk_tokens=20_000, workers=1),
+    data=DataRecipe(max_tokens=4_000, widened=0.0, chunk_tokens=9_000, workers=1),
     train=TrainRecipe(steps=30, tokens_per_step=4_000, warmup_steps=3, checkpoint_s=0.0, compile=False),
 )
 
