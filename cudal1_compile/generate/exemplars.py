@@ -3,7 +3,8 @@
 `buckets` is CUDA-L1's choice: variants fall into score buckets [k*width, (k+1)*width); a bucket is drawn
 with probability proportional to exp((mean of i - mean of all bucket means) / tau); `count` DISTINCT
 buckets, then one variant uniformly from each. Distinct buckets give a visible gap, the softmax keeps the
-variants competitive. Width and tau are not published; the values here are this project's own.
+variants competitive. Width and tau are not published; the values here are this project's own. Scores are
+logarithms of speedups here, so that a gap of 10% is one whatever the baseline.
 `random` draws uniformly, `none` shows nothing; both exist to be measured against. Where designs are shown, of
 which a prompt holds many, the buckets go round until there are enough.
 
@@ -21,6 +22,7 @@ from typing import Literal
 from cudal1_compile.kernel.candidate import Exemplar
 
 Choice = Literal["buckets", "random", "none"]
+LEAST = 1e-3  # a speedup below is as bad as it
 DESIGNS = 16  # shown in the place of two kernels, which take as many tokens as all of them
 
 
@@ -28,7 +30,7 @@ DESIGNS = 16  # shown in the place of two kernels, which take as many tokens as 
 class ExemplarConfig:
     choice: Choice = "buckets"
     count: int = 2  # exemplars a prompt
-    width: float = 0.1  # of a score bucket, in units of speedup
+    width: float = 0.1  # of a score bucket: 10%
     tau: float = 0.25  # temperature of the softmax over bucket means; larger is more uniform
 
     def __post_init__(self) -> None:
@@ -58,17 +60,20 @@ def choose_exemplars(
 
 
 def split_buckets(variants: Sequence[Exemplar], width: float) -> dict[int, list[Exemplar]]:
-    """Bucket k holds the variants with k*width <= speedup < (k+1)*width."""
+    """Bucket k holds the variants with k*width <= log speedup < (k+1)*width."""
     buckets: dict[int, list[Exemplar]] = {}
     for variant in variants:
-        # 1.40 / 0.1 is 13.999...; scores have two decimals, so a little more never reaches the next bucket
-        buckets.setdefault(math.floor(variant.speedup / width + 1e-6), []).append(variant)
+        buckets.setdefault(math.floor(_score(variant) / width), []).append(variant)
     return buckets
+
+
+def _score(variant: Exemplar) -> float:
+    return math.log(max(variant.speedup, LEAST))
 
 
 def bucket_weights(buckets: Sequence[Sequence[Exemplar]], tau: float) -> list[float]:
     """Softmax over the centred means of the buckets; sums to 1."""
-    means = [sum(e.speedup for e in b) / len(b) for b in buckets]
+    means = [sum(map(_score, b)) / len(b) for b in buckets]
     centre = sum(means) / len(means)
     top = max(means) - centre  # subtracted so that exp cannot overflow; it cancels in the quotient
     raw = [math.exp((m - centre - top) / tau) for m in means]

@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 from cudal1_compile.generate.exemplars import ExemplarConfig, bucket_weights, choose_exemplars, split_buckets
 from cudal1_compile.kernel.candidate import Exemplar
 
-VARIANTS = [Exemplar(f"k{i}", s) for i, s in enumerate((0.52, 0.55, 0.91, 1.12, 1.13, 1.17, 1.44))]
+VARIANTS = [Exemplar(f"k{i}", s) for i, s in enumerate((0.53, 0.54, 0.91, 1.12, 1.13, 1.17, 1.44))]
 
 
-def test_bucket_borders_are_half_open() -> None:
-    found = split_buckets([Exemplar("a", 0.5), Exemplar("b", 0.9999), Exemplar("c", 1.0)], 0.5)
-    assert {k: [e.code for e in v] for k, v in found.items()} == {1: ["a", "b"], 2: ["c"]}
-    for hundredths in range(1, 400):  # 1.40 / 0.1 is a little less than 14
-        [bucket] = split_buckets([Exemplar("x", hundredths / 100)], 0.1)
-        assert bucket == hundredths // 10
+def test_bucket_borders_are_half_open_and_buckets_as_wide_for_slow_variants_as_for_fast_ones() -> None:
+    found = split_buckets([Exemplar("a", 0.5), Exemplar("b", 0.99), Exemplar("c", 1.0), Exemplar("d", 2.7)], 1.0)
+    assert {k: [e.code for e in v] for k, v in found.items()} == {-1: ["a", "b"], 0: ["c", "d"]}
+    for slowest in map(math.exp, (-4.4, -2.0, 0.1, 2.5)):
+        near, far = (split_buckets([Exemplar("x", slowest), Exemplar("y", slowest * f)], 0.3) for f in (1.02, 1.4))
+        assert len(near) == 1 and len(far) == 2
+    assert len(split_buckets([Exemplar("x", 0.0), Exemplar("y", -1.0)], 0.1)) == 1
 
 
 def test_first_draw_follows_the_softmax_of_centred_means() -> None:
     config = ExemplarConfig(count=1, width=0.1, tau=0.3)
     draws = Counter(choose_exemplars(VARIANTS, config, seed)[0].code for seed in range(20_000))
-    means = {"low": 0.535, "mid": 0.91, "high": (1.12 + 1.13 + 1.17) / 3, "top": 1.44}
+    speedups = {"low": (0.53, 0.54), "mid": (0.91,), "high": (1.12, 1.13, 1.17), "top": (1.44,)}
+    means = {k: sum(map(math.log, some)) / len(some) for k, some in speedups.items()}
     centre = sum(means.values()) / 4
     raw = {k: math.exp((m - centre) / 0.3) for k, m in means.items()}
     share = {k: r / sum(raw.values()) for k, r in raw.items()}
