@@ -45,7 +45,7 @@ def test_a_dry_run_that_is_cut_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     rows = out / f"rl.rows.{device_stem()}.jsonl"
     command = ["--model", "teacher", "--data", "trainer/data", "--programs", str(tmp_path / "rlval.jsonl")]
-    command += ["--out", str(out), "--workers", "1", "--dry"]
+    command += ["--rl", "teacher", "--out", str(out), "--workers", "1", "--dry"]
     main([*command, "--seconds", "400"])
     body = json.loads((out / "rl.dry.json").read_text())
     assert [row["stage"] for row in body["summary"]["rows"]] == list(ARMS) and body["n"] == 3
