@@ -44,11 +44,9 @@ def compile_as(arm: str, step: Step, dry: bool) -> Call:
         return module
     if arm == "graph":
         return capture(step)
-    options: dict[str, Any] = {"target": "host"} if dry else {}
+    options: dict[str, Any] = {"target": "host", "budget_s": DRY_BUDGET_S} if dry else {}
     if arm == "cudal1":
-        return torch.compile(
-            module, backend="cudal1", options=options | ({"budget_s": DRY_BUDGET_S} if dry else {})
-        )
+        return torch.compile(module, backend="cudal1", options=options)
     if arm == "cudal1_reduce_overhead":  # torch.compile takes a mode or options, not both
         options |= torch._inductor.list_mode_options(REDUCE_OVERHEAD) | {"on_miss": "fallback"}
         return torch.compile(module, backend="cudal1", options=options)
@@ -76,9 +74,7 @@ def capture(step: Step) -> Call:
     torch.cuda.current_stream().wait_stream(side)
     graph, random = torch.cuda.CUDAGraph(), torch.cuda.default_generators[torch.cuda.current_device()]
     state = random.graphsafe_get_state()
-    random.graphsafe_set_state(
-        random.clone_state()
-    )  # after a failed capture torch takes the state for captured still
+    random.graphsafe_set_state(random.clone_state())  # torch takes that of a failed capture for captured still
     try:
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = step.module(*step.inputs)

@@ -13,8 +13,8 @@ timing compares with single aten operations, which a fused chain beats by more t
 known hack (book.py) goes through the finalists' gates as well, whatever it gains.
 
 Of large programs proofs take a hundred times as long as times. Groups that are `timed_first` are only held against
-the native reference on one case, and timed; what would be a program's new best goes through all gates before that
-stands, the fastest first until one passes, and so does what is like a known hack.
+the native reference on one case, and timed; what would be a program's new best by RECORD goes through all gates
+before that stands, the fastest first until one passes, and so does what is like a known hack.
 """
 
 from __future__ import annotations
