@@ -26,7 +26,7 @@ from benchmarks.rlval_cut import COUNTS, RLVAL
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.replies import design_of
-from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.bundled import WHOLE_TOKENS, BundledConfig, BundledGenerator
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import detect_target
@@ -49,7 +49,7 @@ def measure(generator: BundledGenerator, prompts: list[str], rounds: int) -> dic
     warm = [generator.temperature] * len(rows)
     for seed in range(rounds + 1):  # the first one captures
         begin = time.perf_counter()
-        found = generator.sampler.sample_until(rows, 320, warm, seed, None)
+        found = generator.sampler.sample_until(rows, WHOLE_TOKENS, warm, seed, None)
         sampled.append(len(rows) / (time.perf_counter() - begin))
         lengths += [len(s.ids) for s in found]
         begin = time.perf_counter()

@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.duel import Row
 from benchmarks.families import FamilyProgram
 from benchmarks.generator import ask_all
+from benchmarks.rl_rows import read_row
 from cudal1_compile.codegen.replies import complete, design_of, nearby
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
@@ -42,13 +43,13 @@ def known_after(
     program: FamilyProgram, replies: Sequence[str], row: Row | None, names: Mapping[str, str]
 ) -> Known:
     """names: of each sample its code's, as name_codes gives them."""
-    baselines = [us for us in (row.us("aten"), row.us("inductor")) if us] if row is not None else []
+    read = read_row(program, row, {FIRST: dict(names)}) if row is not None else None
     found: dict[str, Exemplar] = {}
-    for name, text in zip(names.values(), replies, strict=True):
-        us = row.us(name) if row is not None and baselines else None
-        if us:
-            reply = parse_reply(text)
-            found.setdefault(name, Exemplar(reply.code, min(baselines) / us, design_of(reply)))
+    if row is not None and read is not None:
+        for name, text in zip(names.values(), replies, strict=True):
+            if us := row.us(name):
+                reply = parse_reply(text)
+                found.setdefault(name, Exemplar(reply.code, read.best_us / us, design_of(reply)))
     return Known(program, replies, list(found.values()))
 
 

@@ -70,8 +70,8 @@ def is_whole(program: Program, schedule: Schedule) -> bool:
 def fit(program: Program, schedule: Schedule) -> Schedule | None:
     """What can be written and differs least: of each stage that it lays out, the same kind with other numbers.
 
-    Where a stage has no such kind, the one whose name is most like it. Also the beginning of one. None where there
-    are fewer stages.
+    Where a stage has no such kind, the one whose name is most like it. Also the beginning of one. None where the
+    program has fewer stages.
     """
     count = len(schedule.stages)
     stages = [_nearest_kind(s, c) for s, c in zip(schedule.stages, _choices(program, schedule), strict=False)]
@@ -84,8 +84,13 @@ def fit(program: Program, schedule: Schedule) -> Schedule | None:
 
 
 def with_all_stages(program: Program, schedule: Schedule) -> Schedule:
-    """As many as the program has: further ones are left out, for those that lack the templates' first stand in."""
+    """As many as the program has: further ones are left out, for those that lack the templates' first stand in.
+
+    As it is where the program has none.
+    """
     choices = _choices(program, schedule)
+    if not choices:
+        return schedule
     kept, left = schedule.stages[: len(choices)], choices[len(schedule.stages) :]
     return replace(schedule, stages=(*kept, *(c[0] for c in left if c)))
 

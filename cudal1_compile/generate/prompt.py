@@ -57,7 +57,6 @@ def build_prompt(
     """Raises PromptTooLong where facts and region alone exceed the budget. designs: in the place of code.
 
     stages: False for a generator that adds them where it needs them (`with_stages`): they take milliseconds.
-
     `refusals`, sentences on candidates that failed, reach instructed generators only.
     """
     instructed = budget_tokens >= INSTRUCTED_TOKENS

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from generate_models import ROWS
 
+from cudal1_compile.codegen import strategies
 from cudal1_compile.codegen.repair.plan import other_stage, repair_plan
 from cudal1_compile.codegen.replies import complete, design_of, lower_nearest
 from cudal1_compile.codegen.stages.schedule import parse_schedule
@@ -100,6 +101,13 @@ def test_what_is_no_whole_design_of_a_program_leads_to_no_code(change: Callable[
     reply = write_reply(program, variants(program)[0])
     assert reply is not None and lower_nearest(program, reply.design) == reply
     assert change(reply.design) != reply.design and lower_nearest(program, change(reply.design)) is None
+
+
+def test_a_design_of_a_program_that_has_none_leads_to_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = parse_program(ROWS)
+    reply = write_reply(program, variants(program)[0])
+    monkeypatch.setattr(strategies, "cut_stages", lambda program, flat=False: None)
+    assert reply is not None and lower_nearest(program, reply.design) is None
 
 
 def test_numbers_that_cannot_be_written_become_the_nearest_ones() -> None:
