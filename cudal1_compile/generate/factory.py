@@ -1,6 +1,7 @@
 """From the option `generator=` to a generator.
 
     bundled                                   the model that comes with the package, behind the schedule prior
+    bundled:PATH                              another one of its form, behind the schedule prior too
     path/to/checkpoint                        a directory: the fast sampler where it fits, else transformers
     http://host:8000/v1#model=NAME&key=VAR    a server; VAR names the environment variable of its key
     vllm:path-or-name                         vLLM in this process (extra `vllm`)
@@ -18,15 +19,17 @@ from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.model_files import MODEL_DIR, check_model_dir, model_digest
 from cudal1_compile.generate.protocol import Generator
 
+BUNDLED = "bundled:"
+
 
 def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
     """Raises GeneratorError (ModelMissing for a directory without a model) or ValueError for an unknown text."""
     if not isinstance(wanted, str):
         return wanted
-    if wanted == "bundled":
+    if wanted == "bundled" or wanted.startswith(BUNDLED):
         from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 
-        return BundledGenerator(BundledConfig(device=device, prior_first=True))
+        return BundledGenerator(BundledConfig(_bundled(wanted), device, prior_first=True))
     if wanted.startswith(("http://", "https://")):
         return _make_client(wanted)
     if wanted.startswith("vllm:"):
@@ -37,36 +40,40 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
     if directory.is_dir():
         return _make_local(directory, device)
     raise ValueError(
-        f"generator={wanted!r}: expected 'bundled', the directory of a checkpoint, "
+        f"generator={wanted!r}: expected 'bundled', the directory of a checkpoint, bundled:PATH, "
         "http://host:port/v1#model=NAME, or vllm:PATH"
     )
 
 
 def is_light(wanted: str | Generator) -> bool:
     """Whether it is the bundled model or one of its form: made in a moment, and in any thread."""
-    return isinstance(wanted, str) and _own_directory(wanted) is not None
+    return isinstance(wanted, str) and own_directory(wanted) is not None
 
 
 def stored_name(wanted: str | Generator) -> str | None:
     """The generator's name as attempts and entries store it; None where only loading the model would tell."""
     if not isinstance(wanted, str):
         return wanted.name
-    directory = _own_directory(wanted)
+    directory = own_directory(wanted)
     try:
         return f"bundled:{model_digest(check_model_dir(directory))[:12]}" if directory is not None else None
     except GeneratorError:  # making it says so, once it is needed
         return None
 
 
-def _own_directory(wanted: str) -> Path | None:
+def own_directory(wanted: str) -> Path | None:
     """Of a model in the bundled form; None for every other generator."""
-    if wanted == "bundled":
-        return MODEL_DIR
+    if wanted == "bundled" or wanted.startswith(BUNDLED):
+        return _bundled(wanted)
     directory = Path(wanted).expanduser()
     try:
         return directory if directory.is_dir() and is_own(directory) else None
     except GeneratorError:  # making it says so, once it is needed
         return None
+
+
+def _bundled(wanted: str) -> Path:
+    return MODEL_DIR if wanted == "bundled" else Path(wanted.removeprefix(BUNDLED)).expanduser()
 
 
 def _make_client(wanted: str) -> Generator:

@@ -181,10 +181,11 @@ def compare(
     force: Annotated[bool, typer.Option(help="install also what is worse")] = False,
 ) -> None:
     """Try two bundles on the same held-out programs."""
-    from cudal1_trainer.rl.contest import contest, install, is_worse, table
+    from cudal1_trainer.rl.contest import contest, held_out, install, is_worse, table
 
     try:
-        before, after = contest(load_recipe(recipe), data, old, new)
+        loaded = load_recipe(recipe)
+        before, after = contest(loaded, held_out(loaded, data), old, new)
     except MISTAKES as error:
         raise typer.BadParameter(str(error)) from None
     typer.echo(table(before, after))

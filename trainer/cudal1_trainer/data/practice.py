@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from cudal1_compile.codegen.templates import STUMBLES
@@ -29,6 +29,8 @@ from cudal1_trainer.tasks.products import draw_product
 from cudal1_trainer.tasks.structures import read_structures
 
 log = logging.getLogger(__name__)
+
+Texts = Callable[[Target], Sequence[str]]  # of programs, for a target
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
 PROBE_BYTES = 1 << 26  # of a held-out program, which is judged before and after a run

@@ -74,6 +74,13 @@ class Book:
         found += [self._references[task]] if task in self._references else []
         return max(found, default=None)
 
+    def fastest(self) -> dict[int, Exemplar]:
+        """Each program's right reply of the highest score, where it has one."""
+        found = {
+            task: [e for variants in islands for e in variants.values()] for task, islands in self._islands.items()
+        }
+        return {task: max(some, key=lambda e: e.speedup) for task, some in found.items() if some}
+
     def remember(self, task: int, scores: Iterable[float | None]) -> list[float]:
         """Adds a group's scores of right replies to the program's window, and returns the window."""
         self._history[task].extend(s for s in scores if s)

@@ -1,6 +1,6 @@
 """Two bundles on the same held-out programs, and the better one in its place.
 
-    old, new = contest(recipe, data, old_folder, new_folder)     samples and the judge, as before and after a stage
+    old, new = contest(recipe, held_out(recipe, data), old_folder, new_folder)     as before and after a stage
     install(new_folder, old_folder)                              the new bundle's files in the old one's place
 
 A bundle is worse where it is right less often, or where its best replies are slower.
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from cudal1_compile.generate.model_files import check_model_dir
-from cudal1_trainer.data.practice import probe_tasks
+from cudal1_trainer.data.practice import Texts, probe_tasks
 from cudal1_trainer.model.base import load_base
 from cudal1_trainer.recipe import Recipe
 from cudal1_trainer.rl.book import Book
@@ -27,20 +27,25 @@ from cudal1_trainer.scores.referee import make_referee
 FIGURES = ("right_1", "right_n", "reward", "speedup_1", "speedup_best", "hack_rate")
 
 
-def contest(recipe: Recipe, data: Path, *bundles: Path) -> list[Marks]:
-    """The recipe's stage 3 says how many held-out programs and samples. Raises ModelMissing."""
+def held_out(recipe: Recipe, data: Path) -> Texts:
+    """As many programs as the recipe's stage 3 says."""
+    return lambda target: probe_tasks(recipe, recipe.contrastive, data, target)
+
+
+def contest(recipe: Recipe, texts: Texts, *bundles: Path) -> list[Marks]:
+    """As many samples of each program as the recipe's stage 3 says. Raises ModelMissing."""
     for bundle in bundles:
         check_model_dir(bundle)
     stage, index = recipe.contrastive, 0 if torch.cuda.is_available() else None
     with make_referee(index, stage.silence_s, recipe.seed) as referee:
-        texts = probe_tasks(recipe, stage, data, referee.target)
+        programs = texts(referee.target)
         device = torch.device("cpu" if index is None else "cuda")
         found = []
         for bundle in bundles:
             base = load_base(bundle)
             base.lm.to(device)
             sampler = base.sampler(base.lm.device, stage.code_temperature)
-            desk = open_desk(base, texts, referee, Book(1, 1), stage.max_new, sampler)
+            desk = open_desk(base, programs, referee, Book(1, 1), stage.max_new, sampler)
             found.append(examine(desk, stage.probe_samples, stage.temperature, recipe.seed))
     return found
 

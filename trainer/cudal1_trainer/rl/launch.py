@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from cudal1_trainer.data.practice import probe_tasks, read_tasks, training_tasks
+from cudal1_compile.runtime.target import Target
+from cudal1_trainer.data.practice import Texts, probe_tasks, read_tasks, training_tasks
 from cudal1_trainer.recipe import Recipe, StageRecipe, load_recipe
 from cudal1_trainer.rl.form import form_digest, known_hacks
 from cudal1_trainer.rl.stage import Method, Setup, Stage, start_accelerator
@@ -53,15 +55,34 @@ def find_hacks(data: Path) -> list[str]:
 def run_stage(
     recipe: Recipe, stage: StageRecipe, method: Method, model: Path, data: Path, out: Path, tasks: Path | None
 ) -> dict[str, Any]:
-    """Runs a stage to its end; returns the report."""
+    """Runs a stage to its end on the programs that the recipe and the command line say; returns the report."""
+
+    def texts(target: Target) -> Sequence[str]:
+        own = read_tasks(tasks, read_heldout(data / "heldout.json")) if tasks else None
+        return own or training_tasks(recipe, stage, data, target)
+
+    def probes(target: Target) -> Sequence[str]:
+        return probe_tasks(recipe, stage, data, target)
+
+    return run_on(recipe, stage, method, model, out, texts, probes, find_hacks(data))
+
+
+def run_on(
+    recipe: Recipe,
+    stage: StageRecipe,
+    method: Method,
+    model: Path,
+    out: Path,
+    texts: Texts,
+    probes: Texts,
+    hacks: Sequence[str],
+) -> dict[str, Any]:
+    """Practises on `texts`, tries the model on `probes` before and after. hacks: of known ones, form_digest."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     accelerator = start_accelerator()
     index = accelerator.device.index or 0 if accelerator.device.type == "cuda" else None
     with make_referee(index, stage.silence_s, recipe.seed) as referee:
-        target = referee.target
-        own = read_tasks(tasks, read_heldout(data / "heldout.json")) if tasks else None
-        texts = own or training_tasks(recipe, stage, data, target)
-        setup = Setup(recipe, stage, model, out, texts, probe_tasks(recipe, stage, data, target), find_hacks(data))
+        setup = Setup(recipe, stage, model, out, texts(referee.target), probes(referee.target), hacks)
         report = Stage(setup, method, accelerator, referee).run()
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report

@@ -235,6 +235,18 @@ class Stage:
         except OSError as error:
             log.warning("%s is not written: %s", self._hacks.name, error)
 
+    def _write_fastest(self) -> None:
+        """fastest.RANK.jsonl: each task's fastest right reply, its design (empty: of no design) and its code."""
+        rows = [
+            {"text": self.setup.tasks[task], "score": e.speedup, "design": e.design, "code": e.code}
+            for task, e in sorted(self.book.fastest().items())
+        ]
+        path = self.out / f"fastest.{self.rank}.jsonl"
+        try:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        except OSError as error:
+            log.warning("%s is not written: %s", path.name, error)
+
     @property
     def _hacks(self) -> Path:
         return self.out / f"hacks.{self.rank}.jsonl"
@@ -330,6 +342,7 @@ class Stage:
             "processes": self.ranks,
         }
         self.metrics.close()
+        self._write_fastest()
         if self.accelerator.is_main_process:
             with room_for_the_end(self.out):
                 replace(self.base, lm=self.learner.lm).save(self.out / "model")
