@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -82,14 +82,15 @@ def collect(
     products: bool = False,
     splice: Splice | None = None,
     passes: PassTimer | None = None,
+    labels: Collection[str] = (),
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
     patches: Inductor's config for this compile. `gm` is left as it is. products: they may begin regions.
     splice: what the compile will put into the forward, so that the backward is seen as it will be. passes: where
-    those at the hook are noted.
+    those at the hook are noted. labels: of the algebra that is done there.
     """
-    compiler = _InnerCompiler(previous, products, splice, passes)
+    compiler = _InnerCompiler(previous, products, splice, passes, labels)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     with functorch_config.patch(off), without_full_collections():
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
@@ -117,9 +118,15 @@ class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
     def __init__(
-        self, previous: UserPass, products: bool, splice: Splice | None, passes: PassTimer | None
+        self,
+        previous: UserPass,
+        products: bool,
+        splice: Splice | None,
+        passes: PassTimer | None,
+        labels: Collection[str],
     ) -> None:
         self.previous, self.products, self.splice, self.passes = previous, products, splice, passes
+        self.labels = labels
         self.seen: list[SeenGraph] = []
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -140,7 +147,7 @@ class _InnerCompiler:
             inductor._recursive_record_original_output_strides(gm)
             with V.set_fake_mode(fake_mode), suppress(_Seen):
                 settings_kept = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
-                observe = Observe(self.previous, see, self.products, self.passes, f"{phase}: ")
+                observe = Observe(self.previous, see, self.products, self.passes, f"{phase}: ", self.labels)
                 with inductor_config.patch(settings_kept | {HOOK: observe}):
                     inductor._recursive_post_grad_passes(gm, is_inference=phase == "inference")
                     _report_strides(gm, example_inputs, settings.get("graph_id"))

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 
 from cudal1_fx_passes.program.precision import convolutions_may_use_tf32, products_may_use_tf32
 
-KEY_VERSION = 6  # 3: regions by aten; 4: products; 5: some is without them; 6: gradients apart
+KEY_VERSION = 7  # 3: regions by aten; 4: products; 5: some is without them; 6: gradients apart; 7: algebra
 # what decides a region, or what stands in its place; files and whole folders of each package
 _SOURCES = {
     "cudal1_fx_passes": (".",),
@@ -39,12 +39,16 @@ _SOURCES = {
 
 
 def graph_key(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any], products: bool = False
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    inductor: Mapping[str, Any],
+    products: bool = False,
+    labels: Collection[str] = (),
 ) -> str:
     """sha256 over the graph's code, its constants' shapes, its inputs, and the settings that change it.
 
     inductor: the user's Inductor options (callables by their qualified names). products: whether they may begin
-    regions, whose texts then say what torch's flags allow.
+    regions, whose texts then say what torch's flags allow. labels: of the algebra that is done.
     """
     document = {
         "version": KEY_VERSION,
@@ -56,6 +60,7 @@ def graph_key(
         "grad": torch.is_grad_enabled(),
         "autocast": [torch.is_autocast_enabled(d) for d in ("cpu", "cuda")],
         "products": [convolutions_may_use_tf32(), products_may_use_tf32()] if products else None,
+        "labels": sorted(labels),
         "inductor": sorted((k, getattr(v, "__qualname__", None) or repr(v)) for k, v in inductor.items()),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

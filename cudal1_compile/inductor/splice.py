@@ -9,6 +9,8 @@ regions, the decisions also say which of an anchor's two cuts is taken (anchors.
 Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
 plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
 
+Before regions are cut, algebra leaves out what need not be computed (cudal1_fx_passes.algebra).
+
 The uuid is the digest of this graph's own decisions (and of the passes' sources): Inductor's and AOTAutograd's
 caches hit exactly when the same kernels would be put in, and a kernel added for one model never invalidates
 another's artifacts.
@@ -36,6 +38,7 @@ from cudal1_compile.inductor.index_bounds import assert_bounds, index_bounds
 from cudal1_compile.inductor.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.inductor.library import run_by_library
 from cudal1_compile.inductor.scratch_sizes import scratch_specs
+from cudal1_fx_passes.algebra import rewrite
 from cudal1_fx_passes.fusion.anchors import cut, partition_with_products
 from cudal1_fx_passes.fusion.gradients import gradients_apart
 from cudal1_fx_passes.fusion.partition import Partition, Region, partition
@@ -86,6 +89,10 @@ class _Passes:
         with self.run("partition"):
             return partition_with_products(self.graph) if products else partition(self.graph)
 
+    def algebra(self, labels: Collection[str]) -> None:
+        with self.run("algebra"):
+            rewrite(self.graph, labels)
+
     def users(self, previous: UserPass) -> None:
         if previous is not None:
             with self.run("the user's pass"):
@@ -102,14 +109,19 @@ class Observe(CustomGraphPass):
         products: bool = False,
         passes: PassTimer | None = None,
         prefix: str = "",
+        labels: Collection[str] = (),
     ) -> None:
-        """passes: where those of this hook are noted, if anywhere, their names behind the prefix."""
-        self.previous, self.see, self.products = previous, see, products
+        """passes: where those of this hook are noted, if anywhere, their names behind the prefix.
+
+        labels: of the algebra that is done before.
+        """
+        self.previous, self.see, self.products, self.labels = previous, see, products, labels
         self.passes, self.prefix = passes or Untimed(), prefix
 
     def __call__(self, graph: fx.Graph) -> None:
         passes = _Passes(graph, self.passes, self.prefix)
         passes.users(self.previous)
+        passes.algebra(self.labels)
         with passes.as_cut(self.products):
             self.see(graph, passes.partition(self.products))
 
@@ -129,9 +141,13 @@ class Splice(CustomGraphPass):
         products: bool = False,
         passes: PassTimer | None = None,
         see: Callable[[fx.Graph, Partition], None] | None = None,
+        labels: Collection[str] = (),
     ) -> None:
-        """passes: where those of this hook are noted, if anywhere. see: Observe's, where nothing is replaced."""
-        self.previous, self.products, self.see = previous, products, see
+        """passes: where those of this hook are noted, if anywhere. see: Observe's, where nothing is replaced.
+
+        labels: of the algebra that may be done before.
+        """
+        self.previous, self.products, self.see, self.labels = previous, products, see, sorted(labels)
         self.passes = passes or Untimed()
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
@@ -147,6 +163,7 @@ class Splice(CustomGraphPass):
         passes.users(self.previous)
         if inductor_config.cpp_wrapper:
             return
+        passes.algebra(self.labels)
         if not self.has_work:
             if self.see is not None:
                 with passes.as_cut(self.products):
@@ -181,11 +198,12 @@ class Splice(CustomGraphPass):
                 self.replaced.append(region.fingerprint)
 
     def uuid(self) -> tuple[Any, ...] | None:
+        ours = ("cudal1", code_version(), self._digest, self.products, *self.labels)
         if self.previous is None:
-            return ("cudal1", code_version(), self._digest, self.products)
+            return ours
         theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None
         # a user's pass without a uuid cannot be cached, so neither can the two together
-        return ("cudal1", code_version(), self._digest, self.products, theirs) if theirs else None
+        return (*ours, theirs) if theirs else None
 
 
 def decisions_digest(kernels: Mapping[str, ChosenKernel], by_aten: Iterable[str] = ()) -> str:

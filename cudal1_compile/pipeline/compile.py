@@ -95,7 +95,7 @@ class Pipeline:
         self.compiled_s = 0.0  # that its variants took
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
-        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
+        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products, self.planner.labels)
         self.previous = _user_pass(job.options)
         # of this compile, one for its copies too
         self.faults: list[str] = []  # the last is stored
@@ -214,6 +214,7 @@ class Pipeline:
                 self.products,
                 splice,
                 self.passes,
+                self.planner.labels,
             )
         self.collect_s = max(self.collect_s, time.monotonic() - begun_s)
         return found
@@ -354,7 +355,8 @@ class Pipeline:
     ) -> Splice:
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        return Splice(previous, kernels, self._by_aten(plan, choice), self.products, self.passes)
+        by_aten, labels = self._by_aten(plan, choice), self.planner.labels
+        return Splice(previous, kernels, by_aten, self.products, self.passes, labels=labels)
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""

@@ -1,0 +1,56 @@
+"""All rules, and the loop over a graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from torch import fx
+
+from cudal1_fx_passes.algebra.averages import average_of_convolution
+from cudal1_fx_passes.algebra.diagonal import product_of_diagonal
+from cudal1_fx_passes.algebra.sums import chain_of_products, product_of_equals, sum_of_product
+
+log = logging.getLogger(__name__)
+
+
+class Rule(NamedTuple):
+    label: str
+    put: Callable[[fx.Node], fx.Node | None]  # what stands in a node's place; None: it stays
+
+
+RULES = (
+    Rule("assumes_finite", product_of_diagonal),
+    Rule("reassociates", sum_of_product),
+    Rule("reassociates", average_of_convolution),
+    Rule("reassociates", product_of_equals),
+    Rule("reassociates", chain_of_products),
+)
+
+
+def rewrite(graph: fx.Graph, labels: Collection[str]) -> list[str]:
+    """Applies the rules of these labels until none fires; what nothing reads then goes."""
+    fired: list[str] = []
+    while found := _once(graph, labels):
+        fired += found
+    if fired:
+        log.debug("algebra: %s", ", ".join(fired))
+    return fired
+
+
+def _once(graph: fx.Graph, labels: Collection[str]) -> list[str]:
+    """From the results back to the inputs."""
+    fired: list[str] = []
+    for node in reversed(list(graph.nodes)):
+        if node.op != "call_function":
+            continue
+        for label, put in RULES if node.users else ():
+            if label in labels and (new := put(node)) is not None:
+                new.meta |= {k: v for k, v in node.meta.items() if k in ("stack_trace", "nn_module_stack")}
+                node.replace_all_uses_with(new)
+                fired.append(put.__name__)
+                break
+        if fired and not node.users and not node.is_impure():
+            graph.erase_node(node)
+    return fired
