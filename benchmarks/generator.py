@@ -4,7 +4,7 @@
 
 Every program of heldout.json: half were cut by the partitioner from real models, half are generated structures
 that were never trained on. The model writes 8 replies (designs at temperature 0.8, different ones as far as there
-are, code at 0.1) from the round-1 prompt (no exemplars).
+are) from the round-1 prompt (no exemplars).
 Each is parsed, built, checked on three input distributions against the float64 oracle, and timed (GPU-busy) beside
 aten and Inductor compiling the program alone with dynamic=False.
 

@@ -4,7 +4,7 @@
             -> products/, reductions/, stages/pointwise.py (the code of one stage) -> lower.py (whole kernels)
             -> strategies.py (which schedules a program may have) -> templates.py (replies)
             -> edits/ (what a lowered kernel may have besides: blocks off the lists, unrolling, order)
-    prior/ says which schedule is likely fast; repair/ corrects arithmetic in replies of the bundled model
+    prior/ says which schedule is likely fast
 
 The bundled model learns from what they write.
 """

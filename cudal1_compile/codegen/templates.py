@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cudal1_compile.codegen.stages.schedule import Schedule
-from cudal1_compile.codegen.strategies import STRATEGIES, fit, stages_of, variants, write_code
-from cudal1_compile.codegen.words import read_design, write_analysis, write_design
+from cudal1_compile.codegen.strategies import STRATEGIES, stages_of, variants, write_code
+from cudal1_compile.codegen.words import write_analysis, write_design
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
@@ -48,7 +48,7 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
         parse_candidate(code, program)
     except CandidateError:
         return None
-    design = write_design(schedule, stages_of(program, schedule), code)
+    design = write_design(schedule, stages_of(program, schedule))
     return Reply(write_analysis(program, exemplars), design, code)
 
 
@@ -62,23 +62,6 @@ def try_reply(program: Program, schedule: Schedule) -> Reply | None:
     except STUMBLES as error:
         log.warning("template %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
         return None
-
-
-def fit_design(program: Program, begun: str) -> str | None:
-    """A design, or whole stages that begin one, with the nearest numbers that can be written.
-
-    None where there are none, or a line cannot be read.
-    """
-    schedule = read_design(begun)
-    fitted = None if schedule is None else fit(program, schedule)
-    if fitted is None:
-        return None
-    stages = iter(fitted.stages)
-    lines = [
-        f"{line.partition(': ')[0]}: {next(stages).describe()}" if line.startswith("stage ") else line
-        for line in begun.splitlines()
-    ]
-    return "\n".join(lines)
 
 
 def draw_reply(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:

@@ -1,8 +1,7 @@
 """The two prose sections of a template's reply, in few and regular words.
 
 Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
-Design: the strategy, then stage by stage its schedule and its kernels' outlines (outline.py), from which the code
-below follows: who writes token by token settles first what goes where, and each stage after those before it.
+Design: the strategy, then stage by stage its schedule, from which the code follows.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cudal1_compile.codegen.outline import outline
 from cudal1_compile.codegen.products.sides import Sides
 from cudal1_compile.codegen.reductions.grouped import group_order, reduced_order
 from cudal1_compile.codegen.reductions.grouped_schedules import is_row_like
@@ -36,20 +34,15 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
     return "\n".join([*_compare(exemplars), limit])
 
 
-def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
-    """`grouped.`, then a line a stage (`stage 0 over d1=768 along d1: block, vector 4, block 256`) and kernels.
+def write_design(schedule: Schedule, stages: Sequence[Stage]) -> str:
+    """`grouped.`, then a line a stage (`stage 0 over d1=768 along d1: block, vector 4, block 256`).
 
     Sizes come before the words that depend on them.
     """
-    lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
-    bodies = code.split("\n__global__ ")[1:]
+    lines = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."]
     for i, s in enumerate(schedule.stages):
-        packs = s.tile is not None and "product_" not in bodies[0]
-        has_final = s.splits > 1 and not s.kind.startswith(("joined", "strip"))
-        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + has_final
         head = write_head(i, stages[i]) if i < len(stages) else f"stage {i}"
-        lines += [f"{head}: {s.describe()}", *kernels[:last]]
-        kernels, bodies = kernels[last:], bodies[last:]
+        lines.append(f"{head}: {s.describe()}")
     return "\n".join(lines)
 
 

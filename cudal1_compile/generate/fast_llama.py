@@ -40,14 +40,6 @@ LEAVE_SHARE = 0.9  # finished rows leave where fewer than this share of the rows
 
 
 @dataclass(frozen=True, slots=True)
-class Cooling:
-    """A row that has generated `token` goes on at most as warm as `temperature`."""
-
-    token: int
-    temperature: float
-
-
-@dataclass(frozen=True, slots=True)
 class Sample:
     ids: list[int]  # what was generated, the end token included where it was reached
     finished: bool  # False: cut off by max_new or by the deadline
@@ -82,7 +74,6 @@ class FastLlama:
         weights: LlamaWeights,
         stage_steps: int | None = None,
         max_rows: int = 1024,
-        cooling: Cooling | None = None,
         shared: SharedDevice = ALONE,
     ) -> None:
         """`max_rows` bounds the memory: more samples than that are worked off one batch after the other."""
@@ -91,7 +82,6 @@ class FastLlama:
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
         self.shared = shared
-        self.cooling = cooling
         self.use_graphs = on_cuda
         self.graph: torch.cuda.CUDAGraph | None = None  # the last that was captured; the next takes its memory
         self.stream = torch.cuda.Stream(weights.device) if on_cuda else None  # type: ignore[no-untyped-call]
@@ -102,11 +92,10 @@ class FastLlama:
         model: Any,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        cooling: Cooling | None = None,
     ) -> FastLlama:
         """Copies the weights of a transformers LlamaForCausalLM, so later training steps do not reach it."""
         weights = take_weights(model, torch.device(device) if device is not None else None, dtype)
-        return cls(weights, cooling=cooling)
+        return cls(weights)
 
     def sample(
         self,
@@ -126,23 +115,15 @@ class FastLlama:
         temperature: float | Sequence[float] = 1.0,
         seed: int = 0,
         deadline: float | None = None,
-        begun: Sequence[Sequence[int]] | None = None,
-        stop: int | None = None,
     ) -> list[Sample]:
-        """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy.
-
-        `begun`: the tokens that each reply begins with, fewer than `max_new`; they are part of what comes back.
-        `stop`: a token that ends a reply as its end token does.
-        """
+        """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy."""
         warm = [temperature] * len(prompts) if isinstance(temperature, int | float) else list(temperature)
-        begun = [()] * len(prompts) if begun is None else begun
-        self._check(prompts, warm, max_new, begun)
+        self._check(prompts, warm, max_new)
         device = self.weights.device
         generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
         with self.shared.inside(), self._on_stream():
-            ends = (*self.weights.eos_ids, *(() if stop is None else (stop,)))
-            self._sample_batches(prompts, max_new, warm, generator, deadline, begun, ends, results)
+            self._sample_batches(prompts, max_new, warm, generator, deadline, results)
         return results
 
     @contextmanager
@@ -167,31 +148,18 @@ class FastLlama:
         warm: list[float],
         generator: torch.Generator,
         deadline: float | None,
-        begun: Sequence[Sequence[int]],
-        ends: Sequence[int],
         results: list[Sample],
     ) -> None:
         for batch in _split_batches(prompts, self.max_rows):
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            asked, first = [prompts[i] for i in batch], [begun[i] for i in batch]
+            asked, some = [prompts[i] for i in batch], [warm[i] for i in batch]
             with nullcontext() if self.use_graphs else at_most(max(1, len(batch) // ROWS_A_THREAD)):
-                some = [warm[i] for i in batch]
-                found = _Run(self, asked, max_new, some, generator, deadline, first, ends).finish()
+                found = _Run(self, asked, max_new, some, generator, deadline).finish()
             for i, sample in zip(batch, found, strict=True):
                 results[i] = sample
 
-    def _check(
-        self,
-        prompts: Sequence[Sequence[int]],
-        temperatures: Sequence[float],
-        max_new: int,
-        begun: Sequence[Sequence[int]],
-    ) -> None:
-        if len(begun) != len(prompts) or any(len(b) >= max_new for b in begun):
-            raise ValueError(
-                f"{len(begun)} beginnings for {len(prompts)} prompts, or one of {max_new} tokens or more"
-            )
+    def _check(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], max_new: int) -> None:
         if len(temperatures) != len(prompts):
             raise ValueError(f"{len(temperatures)} temperatures for {len(prompts)} prompts")
         if any(t < 0 for t in temperatures):
@@ -217,23 +185,20 @@ class _Run:
         temperatures: list[float],
         generator: torch.Generator,
         deadline: float | None,
-        begun: list[Sequence[int]],
-        ends: Sequence[int],
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
-        self.owner, self.cooling = owner, owner.cooling
-        self.max_new, self.deadline, self.generator, self.begun = max_new, deadline, generator, begun
+        self.owner = owner
+        self.max_new, self.deadline, self.generator = max_new, deadline, generator
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
-        self.ends = frozenset(ends)
-        self.eos = torch.tensor(tuple(ends), dtype=torch.long, device=self.weights.device)
+        self.eos = torch.tensor(self.weights.eos_ids, dtype=torch.long, device=self.weights.device)
         self.rows = self._prefill(prompts, temperatures)
 
     def finish(self) -> list[Sample]:
         made = 0
         while made < self.max_new:
             steps = min(self.stage_steps, self.max_new - made)
-            made += self._run_stage(made, steps)
+            made += self._run_stage(steps)
             if all(self.ended) or self._is_late():
                 break
             if made < self.max_new:
@@ -318,21 +283,17 @@ class _Run:
 
     # decoding
 
-    def _run_stage(self, before: int, steps: int) -> int:
-        """Makes up to `steps` tokens a row behind `before` and hands them out; returns how many it made."""
+    def _run_stage(self, steps: int) -> int:
+        """Makes up to `steps` tokens a row and hands them out; returns how many it made."""
         r = self.rows
         tokens_RS = torch.empty(r.token_R.shape[0], steps, dtype=torch.long, device=r.token_R.device)
         done_R = torch.zeros(r.token_R.shape[0], dtype=torch.bool, device=r.token_R.device)
         flat = [i for group in r.number for i in group]
         done_R |= torch.tensor([i == DEAD or self.ended[i] for i in flat], device=done_R.device)
-        given = self._given(flat, before, steps)
         graph: torch.cuda.CUDAGraph | None = None
         made = 0
         for s in range(steps):
             r.token_R.copy_(self._pick(r.logits_RV, r.temperature_R))
-            if s < len(given):
-                r.token_R.copy_(torch.where(given[s] >= 0, given[s], r.token_R))
-            self._cool(r)
             tokens_RS[:, s] = r.token_R
             done_R |= torch.isin(r.token_R, self.eos)
             made = s + 1
@@ -347,13 +308,6 @@ class _Run:
                 graph = self._capture() if self.use_graphs and s + 2 < steps else None
         self._hand_out(flat, tokens_RS[:, :made].tolist())
         return made
-
-    def _given(self, flat: list[int], before: int, steps: int) -> Tensor:
-        """(steps, R), as far as any row's tokens are given: the token, -1 where a row picks its own."""
-        parts = [() if i == DEAD else self.begun[i][before : before + steps] for i in flat]
-        longest = max(map(len, parts))
-        rows = [[*part, *[-1] * (longest - len(part))] for part in parts]
-        return torch.tensor(rows, dtype=torch.long, device=self.eos.device).T
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Not torch.cuda.graph(): that empties the allocator's cache, which may be another's too."""
@@ -378,17 +332,11 @@ class _Run:
         warm_RV = logits_RV / temperature_R.clamp_min(1e-4)[:, None] - noise_RV
         return torch.where((temperature_R > 0)[:, None], warm_RV, logits_RV).argmax(-1)
 
-    def _cool(self, r: Rows) -> None:
-        """No captured graph reads the temperatures, so their tensor may be another one after each token."""
-        if self.cooling is not None:
-            cooler_R = r.temperature_R.clamp_max(self.cooling.temperature)
-            r.temperature_R = torch.where(r.token_R == self.cooling.token, cooler_R, r.temperature_R)
-
     def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
         for place, new in zip(flat, tokens, strict=True):
             if place == DEAD or self.ended[place]:
                 continue
-            end = next((i for i, t in enumerate(new) if t in self.ends), None)
+            end = next((i for i, t in enumerate(new) if t in self.weights.eos_ids), None)
             self.ids[place] += new if end is None else new[: end + 1]
             self.ended[place] = end is not None
 

@@ -29,21 +29,16 @@ MODEL_DIR = Path(__file__).parent / "model"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 SAMPLING = "generation_config.json"
-DESIGNS = "designs"  # in config.json
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in the host's memory. `max_new` and `temperature`: as generation_config.json says, where it does.
-
-    designs: as config.json says, whether it learned to write designs alone (Reply V2), and to be shown them.
-    """
+    """A model in the host's memory. `max_new` and `temperature`: as generation_config.json says, where it does."""
 
     settings: LlamaSettings
     tensors: Mapping[str, Tensor]
     max_new: int | None
     temperature: float | None
-    designs: bool
 
 
 def check_model_dir(directory: Path) -> list[Path]:
@@ -71,8 +66,7 @@ def model_digest(files: Sequence[Path]) -> str:
 def read_checkpoint(directory: Path, dtype: torch.dtype) -> Checkpoint:
     """Raises GeneratorError where a file is damaged, or the model is no plain llama."""
     try:
-        config = _read_json(directory / "config.json")
-        settings = read_settings(config)
+        settings = read_settings(_read_json(directory / "config.json"))
         sampling = _read_json(directory / SAMPLING) if (directory / SAMPLING).is_file() else {}
         # a copy: what is read lies in the mapped file, which a training may replace while it is in use
         tensors = {
@@ -82,7 +76,7 @@ def read_checkpoint(directory: Path, dtype: torch.dtype) -> Checkpoint:
             for name, tensor in load_file(path).items()
         }
         check_tensors(settings, tensors)
-        return Checkpoint(settings, tensors, *_read_sampling(sampling), config.get(DESIGNS) is True)
+        return Checkpoint(settings, tensors, *_read_sampling(sampling))
     except (OSError, ValueError, SafetensorError) as error:
         raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
 

@@ -62,13 +62,10 @@ class LikesMany(Protocol):
 @runtime_checkable
 class WritesDesigns(Protocol):
     writes_designs: bool
-    """Its replies are designs as codegen lowers them, so that what is measured at one size serves at others."""
+    """Its replies are designs as codegen lowers them, so that what is measured at one size serves at others.
 
-
-@runtime_checkable
-class ReadsDesigns(Protocol):
-    reads_designs: bool
-    """Its prompts show designs in the place of kernels."""
+    Its prompts show designs in the place of kernels.
+    """
 
 
 @runtime_checkable
@@ -91,10 +88,6 @@ class LeavesDevice(Protocol):
 
 def prompts_at_once(generator: Generator) -> int:
     return generator.prompts_at_once if isinstance(generator, LikesMany) else PROMPTS_AT_ONCE
-
-
-def reads_designs(generator: Generator) -> bool:
-    return isinstance(generator, ReadsDesigns) and generator.reads_designs
 
 
 def leave_device(generator: Generator) -> None:

@@ -48,7 +48,6 @@ class GeneratorProcess:
         """form: the same here, which is never asked. gpu: its UUID; empty where nobody else works on it."""
         self.name, self.budget_tokens = form.name, form.budget_tokens
         self.prompts_at_once, self.count_tokens = form.prompts_at_once, form.count_tokens
-        self.reads_designs = form.reads_designs
         self._config, self._gpu, self._fork_server = form.config, gpu, fork_server
         self._lock = threading.Lock()  # of who asks
         self._worker: Worker | None = None

@@ -27,7 +27,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
-from cudal1_compile.generate.protocol import Generator, WritesDesigns, reads_designs, token_counter
+from cudal1_compile.generate.protocol import Generator, WritesDesigns, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply
@@ -190,13 +190,13 @@ class RegionTask:
         return [Request(prompt, n) for prompt, n in counts.items() if n]
 
     def _prompt(self, seed: int | None) -> str:
-        chosen = []
+        chosen, in_designs = list[Exemplar](), isinstance(self.generator, WritesDesigns)
         if seed is not None:
             own = self.archive.exemplars()
             others = (
                 [] if own else [Exemplar(a.code, a.speedup or 0.0, a.design) for a in self.archive.relatives()]
             )
-            config = replace(self.exemplars, count=DESIGNS) if reads_designs(self.generator) else self.exemplars
+            config = replace(self.exemplars, count=DESIGNS) if in_designs else self.exemplars
             chosen = choose_exemplars(own, config, seed, others)
         return build_prompt(
             self.target.facts(),
@@ -205,8 +205,8 @@ class RegionTask:
             self.generator.budget_tokens,
             token_counter(self.generator),
             self.archive.refusals(REFUSALS),
-            designs=reads_designs(self.generator),
-            stages=not isinstance(self.generator, WritesDesigns),
+            designs=in_designs,
+            stages=not in_designs,
         )
 
     def call_seed(self) -> int:

@@ -16,12 +16,11 @@ from codegen_checks import (
 
 from cudal1_compile.codegen.products.epilogue_reduction import EPILOGUE_REDUCED, epilogue_schedule
 from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D
-from cudal1_compile.codegen.repair.code import fit_epilogue_sums
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.codegen.strategies import stage_schedules
 from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.variants import Variant, write_variant
 from tests.toolchain import has_nvrtc
 
@@ -290,21 +289,3 @@ def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -
     assert torch.allclose(means[plain].double(), expected.mean(0)[plain], rtol=1e-6)
     assert means[5].isfinite() and variances[5] == torch.inf
     assert means[6] == torch.inf and variances[6].isnan()
-
-
-@pytest.mark.parametrize("name", [n for n in (*PROGRAMS, *REGISTER_TILES, *WINDOWS) if "gradient" in n])
-def test_what_is_accumulated_for_the_other_sum_is_repaired(name: str) -> None:
-    """As 7 of 44 replies of the bundled model gather: a value that the kernel holds beside the right one."""
-    program = program_of(name)
-    text, written = print_program(program), reducing(program)
-    swapped = 0
-    for code in (v.candidate.code for v in written):
-        assert fit_epilogue_sums(code, text) == code
-        for kernel in re.split(r"(?=^__global__)", code, flags=re.M):
-            values = [m[1] for m in re.finditer(r"\bq\d+\.add\([^;]*, (\w+)\);", kernel)]
-            if len(values) == 2 and all(re.search(rf"\b{v}\[\w+\] = t\d+;", kernel) for v in values):
-                turn = dict(zip(values, reversed(values), strict=True))
-                other = re.sub(r"(\.add\([^;]*, )(\w+)\);", lambda m, turn=turn: f"{m[1]}{turn[m[2]]});", kernel)
-                assert other != kernel and fit_epilogue_sums(code.replace(kernel, other), text) == code
-                swapped += 1
-    assert swapped or name in REGISTER_TILES, "which sum single values"

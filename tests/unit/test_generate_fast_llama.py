@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cudal1_compile.generate import fast_llama
-from cudal1_compile.generate.fast_llama import Cooling, FastLlama, group_width
+from cudal1_compile.generate.fast_llama import FastLlama, group_width
 from cudal1_compile.generate.llama_weights import take_weights
 
 Prompts = list[list[int]]
@@ -125,34 +125,6 @@ def test_seed_decides_and_temperature_holds_for_its_row() -> None:
     assert mixed[1] != mixed[0]
 
 
-def test_a_row_cools_down_after_its_token_and_not_before() -> None:
-    model = make_model(1, eos_token_id=None)  # no row leaves, so that each keeps its noise
-    warm = FastLlama(FastLlama.from_model(model).weights, stage_steps=7)
-    prompts = make_prompts([8, 20]) * 8
-    before = warm.sample(prompts, 40, 1.0, seed=4)
-    token = before[0][9]
-    cold = FastLlama(warm.weights, stage_steps=7, cooling=Cooling(token, 0.0)).sample(prompts, 40, 1.0, seed=4)
-    for prompt, row, old in zip(prompts, cold, before, strict=True):
-        place = row.index(token) + 1 if token in row else len(row)
-        assert row[:place] == old[:place]
-        assert row[place:] == (reference(model, prompt + row[:place], 40 - place) if place < 40 else [])
-    assert token in cold[0][:10], "the first row is meant to stay cool over several stages"
-    same = FastLlama(warm.weights, stage_steps=7, cooling=Cooling(token, 2.0)).sample(prompts, 40, 1.0, seed=4)
-    assert same == before
-
-
-def test_replies_go_on_from_what_they_begin_with() -> None:
-    """Beginnings of unlike lengths, over several stages, of rows that end early and that share a prompt."""
-    model = make_model(0)
-    prompts = make_prompts([4, 30, 11]) * 3
-    begun = [[], [7] * 3, [9, 8], *make_prompts([17, 1, 6, 12, 2, 23], seed=5)]
-    sampler = FastLlama(FastLlama.from_model(model).weights, stage_steps=5)
-    got = [s.ids for s in sampler.sample_until(prompts, 60, 0.0, begun=begun)]
-    rest = [reference(model, p + b, 60 - len(b)) for p, b in zip(prompts, begun, strict=True)]
-    assert got == [b + r for b, r in zip(begun, rest, strict=True)]
-    assert got[0] != got[3][: len(got[0])]
-
-
 def test_finished_rows_leave_and_greedy_ones_go_on() -> None:
     model = make_model(0)
     prompts = make_prompts([4, 30, 11, 11, 3]) * 6
@@ -195,8 +167,6 @@ def test_bad_arguments_are_refused_with_their_numbers() -> None:
     sampler = FastLlama.from_model(make_model())
     with pytest.raises(ValueError, match="512"):
         sampler.sample([[5] * 500], 100)
-    with pytest.raises(ValueError, match="1 beginnings for 1 prompts, or one of 4 tokens"):
-        sampler.sample_until([[5]], 4, begun=[[6, 7, 8, 9]])
     with pytest.raises(ValueError, match="2 temperatures for 1"):
         sampler.sample([[5]], 4, [1.0, 1.0])
     with pytest.raises(ValueError, match="empty"):

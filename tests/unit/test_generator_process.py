@@ -204,8 +204,8 @@ def test_what_needs_no_sampling_does_not_wait_for_the_warm_up(
 def test_it_ends_in_time_by_itself(process: GeneratorProcess) -> None:
     process.warm_up()
     first, begin = pid_of(process), time.monotonic()
-    found = process.propose_until([SHORT] * 4, 64, 0, begin + 0.5)
-    assert [len(group) < 64 for group in found] == [True] * 4, "what was cut off is left out"
+    found = process.propose_until([SHORT] * 4, 256, 0, begin + 0.5)
+    assert len(found) == 4 and sum(map(len, found)) < 4 * 256, "what was cut off is left out"
     assert 0.5 <= time.monotonic() - begin < 0.5 + generator_process.GRACE_S
     assert pid_of(process) == first
 

@@ -9,9 +9,6 @@ from functools import cache
 
 import pytest
 
-from cudal1_compile.codegen.repair.code import fit_code, other_tiles
-from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
-from cudal1_compile.generate.bundled import REPAIRED_CHARACTERS
 from cudal1_compile.judge.checks.ruling import restricted_twice
 from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
 from cudal1_compile.judge.inputs.sizes import counts_in_floats, own_sizes
@@ -26,14 +23,13 @@ from cudal1_compile.kernel.candidate import Candidate, CandidateError, Expr, Lau
 from cudal1_compile.kernel.text import kernels, lexemes, normalised_digest
 from cudal1_compile.runtime.hostbuild import translate
 from cudal1_compile.runtime.source import refusal
-from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.rl.form import normalise
 from tests.kernel_shapes import LIMIT_S, SECTIONS, SHAPES, in_kernel, shape
 
 PROGRAM = parse_program(
     "region v1\ndims d0=?64 d1=32\nin0 bf16[d0,d1]\nt0 bf16[d0,d1] = mul(in0, 3.0)\nout0 bf16[d0,d1] = t0\n"
 )
-PROMPT = f"GPU, 227 KB shared a block\n{print_program(PROGRAM)}"
 BEFORE_THE_GATE: dict[str, Callable[[str], object]] = {
     "reply": parse_reply,
     "section": lambda text: parse_reply(SECTIONS + text),
@@ -62,12 +58,6 @@ BEHIND_THE_GATE: dict[str, Callable[[Candidate], object]] = {
     "digest": lambda c: c.digest,
     "source": lambda c: refusal(c.code),
     "host source": lambda c: translate(c.code, ("k",)),
-}
-REPAIRS: dict[str, Callable[[str], object]] = {
-    "code": lambda text: fit_code(text, PROMPT),
-    "tiles": lambda text: other_tiles(text, PROMPT),
-    "plan": lambda text: fit_plan(text, PROMPT),
-    "stage": lambda text: other_stage(text, PROMPT),
 }
 
 
@@ -102,13 +92,6 @@ def test_what_passes_the_gate_is_read_in_no_time(name: str) -> None:
     launch = Launch("k", (one, one, one), (Expr("32"), one, one), Expr("0"), ("in0", "out0"))
     candidate = Candidate(gate.code if isinstance(gate, CleanText) else in_kernel(name, 1000), (), (launch,))
     took |= {reader: seconds(lambda r=read: r(candidate)) for reader, read in BEHIND_THE_GATE.items()}
-    assert max(took.values()) < LIMIT_S, took
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_mends_of_replies_take_no_time(name: str) -> None:
-    text = shape(name, REPAIRED_CHARACTERS)
-    took = {repair: seconds(lambda fit=fit: fit(text)) for repair, fit in REPAIRS.items()}
     assert max(took.values()) < LIMIT_S, took
 
 

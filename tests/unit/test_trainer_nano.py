@@ -41,7 +41,7 @@ def test_nano_learns_to_write_right_kernels_and_runs_all_stages(tmp_path: Path) 
     assert late > early > 0.9
     bundle = out / "contrastive" / "model"
     model = LlamaForCausalLM.from_pretrained(bundle)
-    assert BundledGenerator(BundledConfig(bundle)).reads_designs
+    assert BundledGenerator(BundledConfig(bundle)).writes_designs
     assert model.config.vocab_size >= max(load_codec(str(bundle / "tokenizer.json")).encode_prompt("region v1\n"))
     compared = ["compare", str(out / "model"), str(bundle), "--recipe", "nano", "--data", str(data)]
     assert "12 held-out programs" in CliRunner().invoke(train, compared).output

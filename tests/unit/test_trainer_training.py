@@ -76,7 +76,7 @@ def test_the_loss_falls_and_the_bundle_loads(tokenizer: Path, tmp_path: Path) ->
     assert AutoTokenizer.from_pretrained(tmp_path / "run" / "model").eos_token_id == 3
     load_base(tmp_path / "run" / "model").save(tmp_path / "later")  # as stages 2 and 3 do
     for bundle in (tmp_path / "run" / "model", tmp_path / "later"):
-        assert BundledGenerator(BundledConfig(bundle)).reads_designs
+        assert BundledGenerator(BundledConfig(bundle)).writes_designs
 
 
 def test_metrics_reach_tensorboard(tmp_path: Path) -> None:

@@ -135,7 +135,6 @@ class StageRecipe:
     group: int = 12  # replies of one prompt
     max_new: int = 1536  # tokens of a reply
     temperature: float = 1.0
-    code_temperature: float = 1.0  # once the code has begun, at most; in use 0.1. For the bundled model only
     ahead: int = 1  # batches sampled while an older one is at the judge; 0 is on policy
     updates: int = 2  # optimiser steps a batch
     tokens_per_pass: int = 49_152  # padded tokens in one forward and backward
@@ -175,7 +174,7 @@ class StageRecipe:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
-        for name in ("temperature", "code_temperature", "lr", "grad_clip", "ratio_clip", "width", "tau"):
+        for name in ("temperature", "lr", "grad_clip", "ratio_clip", "width", "tau"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
         if self.at_once < 0:

@@ -35,12 +35,11 @@ def apply(
     program: Program, schedule: Schedule, edits: Sequence[Edit], exemplars: Sequence[Exemplar] = ()
 ) -> Reply | str:
     """The reply of a variant with edits; a sentence where one of them is not legal here."""
-    plain = write_code(program, schedule)
     try:
-        code = _edited_code(program, schedule, edits, plain)
+        code = _edited_code(program, schedule, edits, write_code(program, schedule))
     except IllegalEdit as error:
         return str(error)
-    design = write_design(schedule, stages_of(program, schedule), plain)
+    design = write_design(schedule, stages_of(program, schedule))
     return Reply(write_analysis(program, exemplars), design, code)
 
 

@@ -22,7 +22,6 @@ from cudal1_compile.codegen.products.sides import (
 )
 from cudal1_compile.codegen.products.warp_groups import item_bytes
 from cudal1_compile.codegen.products.warp_layouts import RESIDENT, evaluated
-from cudal1_compile.codegen.repair.code import COMPUTE_PRODUCERS
 from cudal1_compile.codegen.stages.pointwise import memory_order
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import product
@@ -46,7 +45,7 @@ MIN_TAPS = 4  # steps of a window: what is computed for a halo tile is read ofte
 PRODUCER_REGISTERS = 64  # registers of a thread that fills a halo tile
 QUARTER = 512  # registers by lanes
 MAX_2D, GAIN_2D = 1.15, 0.85  # tiles of eight rows, over those of one run; positions of their halo tiles
-COPY_PRODUCERS = 32  # threads besides the consumers; COMPUTE_PRODUCERS: where they compute halo tiles
+COPY_PRODUCERS, COMPUTE_PRODUCERS = 32, 256  # threads besides the consumers; where they compute halo tiles
 
 
 @dataclass(frozen=True, slots=True)

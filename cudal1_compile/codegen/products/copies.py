@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from cudal1_compile.codegen.products.sides import Sides, phases_of
-from cudal1_compile.codegen.repair.code import copy_width
 from cudal1_compile.codegen.stages.pointwise import memory_order
 from cudal1_compile.codegen.stages.stage import Buffer, Stage
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Ref
@@ -82,8 +81,11 @@ def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied 
 
 
 def vector_of(size: int, numbers: Sequence[int]) -> int:
-    """Elements of the widest copy that divides all numbers."""
-    return copy_width(COPY_BYTES // size, size, numbers)
+    """Elements (of `size` bytes) of the widest copy that divides all numbers: 4 bytes at least, else one."""
+    widest = COPY_BYTES // size
+    while widest > 1 and any(number % widest for number in numbers):
+        widest //= 2
+    return widest if widest * size >= 4 else 1
 
 
 def packed(stage: Stage, sides: Sides, name: str) -> Stage:

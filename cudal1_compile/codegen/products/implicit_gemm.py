@@ -17,10 +17,9 @@ from math import prod
 from cudal1_compile.codegen.products.bulk_copy import BulkCopyWriter
 from cudal1_compile.codegen.products.bulk_copy_plan import by_vectors
 from cudal1_compile.codegen.products.planes import Axis, Planes2d
-from cudal1_compile.codegen.repair.code import signed
 from cudal1_compile.codegen.stages.element import Elements, write_each
 from cudal1_compile.codegen.stages.source import product
-from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped, size_of
+from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped, signed, size_of
 from cudal1_compile.codegen.stages.stage import Buffer
 
 

@@ -19,12 +19,11 @@ from math import prod
 
 from cudal1_compile.codegen.products.product import ProductWriter
 from cudal1_compile.codegen.products.sides import Sides, before
-from cudal1_compile.codegen.repair.code import Cells, shifted, signed
 from cudal1_compile.codegen.stages.expression import COMPUTE_TYPE
 from cudal1_compile.codegen.stages.pointwise import memory_order
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, product, signature
-from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped, size_of
+from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped, signed, size_of
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_fx_passes.program.ir import ITEM_BYTES
 
@@ -37,12 +36,38 @@ BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, register
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell(Cells):
-    """The cells of a thread along one axis of the image."""
+class Cell:
+    """The cells of a thread along one axis of the image, and the positions of it that they read.
+
+    Those of a result are (out - window + offset) / step.
+    """
 
     image: str
     out: str
     window: str
+    taps: int  # of the window
+    step: int
+    offset: int
+    count: int  # cells of a thread
+    shift: int = 0  # how much before a multiple of the step they begin
+
+    @property
+    def near(self) -> int:
+        """The offset of a cell's first result."""
+        return self.offset - self.shift
+
+    @property
+    def results(self) -> int:
+        return self.count * self.step
+
+    @property
+    def lowest(self) -> int:
+        """The first position that the first cell reads."""
+        return -((self.taps - 1 - self.near) // self.step)
+
+    @property
+    def positions(self) -> int:
+        return (self.results - 1 + self.near) // self.step - self.lowest + 1
 
     @property
     def parts(self) -> str:
@@ -54,6 +79,12 @@ class Cell(Cells):
     def names(self) -> tuple[str, str, str]:
         """Of the thread's first cell, a position behind its first one, and a phase."""
         return f"q{self.out[1:]}", f"y{self.image[1:]}", f"p{self.out[1:]}"
+
+
+def shifted(cell: Cell) -> Cell:
+    """A single cell where it meets the fewest positions; a register tile of several gains too little by moving."""
+    moved = replace(cell, shift=cell.offset % cell.step)
+    return moved if cell.count == 1 and moved.positions < cell.positions else cell
 
 
 def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from cudal1_compile.codegen.repair.code import signed
 from cudal1_compile.codegen.stages.element import in_order
 from cudal1_compile.codegen.stages.pointwise import memory_order
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import product
+from cudal1_compile.codegen.stages.space import signed
 from cudal1_compile.codegen.stages.stage import Buffer, Stage, closure, read_names
 from cudal1_fx_passes.program.ir import Index, Op, Ref, operand_axes
 from cudal1_fx_passes.program.ops import OPS, Kind

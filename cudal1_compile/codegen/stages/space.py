@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cudal1_compile.codegen.repair.code import signed
 from cudal1_compile.codegen.stages.stage import Buffer
 from cudal1_fx_passes.program.ir import Index, Program
 
@@ -31,6 +30,11 @@ def size_of(axes: Iterable[str]) -> str:
 def grouped(text: str) -> str:
     """Parentheses where a product or sum is about to be divided or multiplied."""
     return f"({text})" if " " in text else text
+
+
+def signed(by: int) -> str:
+    """` - 1`; nothing for 0."""
+    return f" {'-' if by < 0 else '+'} {abs(by)}" if by else ""
 
 
 def axis_index(axis: str) -> str:

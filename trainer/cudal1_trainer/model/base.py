@@ -17,11 +17,8 @@ from typing import Any
 
 import torch
 
-from cudal1_compile.generate.bundled import find_code_token
 from cudal1_compile.generate.factory import is_own
-from cudal1_compile.generate.fast_llama import Cooling
 from cudal1_compile.generate.model_files import check_ids, check_model_dir, model_digest
-from cudal1_compile.generate.tokens import Codec
 from cudal1_compile.generate.transformers_local import load_checkpoint
 from cudal1_trainer.model.language import Language, load_language
 from cudal1_trainer.model.model import CAUSAL, build_model, save_bundle
@@ -40,16 +37,10 @@ class Base:
     foreign: bool = False
     adapted: Any = None
 
-    @property
-    def code_token(self) -> int | None:
-        """That opens a reply's code; None for a foreign model, whose replies are as warm in the code."""
-        codec = self.language.codec
-        return find_code_token(codec) if isinstance(codec, Codec) else None
-
-    def sampler(self, device: torch.device, code_temperature: float = 1.0) -> Sampling:
+    def sampler(self, device: torch.device) -> Sampling:
         if self.foreign:
             return ForeignSampler(self.language.tokenizer.eos_token_id)
-        return Sampler(device, Cooling(self.code_token, code_temperature) if self.code_token is not None else None)
+        return Sampler(device)
 
     def save(self, directory: Path) -> None:
         """The model in training stays as it is."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from cudal1_compile.generate.fast_llama import Cooling, FastLlama
+from cudal1_compile.generate.fast_llama import FastLlama
 from cudal1_compile.generate.linear import Linear
 from cudal1_compile.generate.llama_weights import LlamaWeights, take_weights
 
@@ -83,15 +83,15 @@ class ForeignSampler:
 class Sampler:
     """On one device; float32 on a CPU, so that both compute the same, bfloat16 on a GPU."""
 
-    def __init__(self, device: torch.device, cooling: Cooling | None = None) -> None:
-        self.device, self.cooling = device, cooling
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self._fast: FastLlama | None = None
 
     def synchronise(self, lm: LlamaForCausalLM) -> None:
         """Raises WeightsDiffer."""
         self._fast = None  # frees the old weights first
-        self._fast = FastLlama(take_weights(lm, self.device, self.dtype), cooling=self.cooling)
+        self._fast = FastLlama(take_weights(lm, self.device, self.dtype))
         self.check(lm)
 
     def check(self, lm: LlamaForCausalLM) -> None:

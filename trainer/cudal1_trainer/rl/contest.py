@@ -44,7 +44,7 @@ def contest(recipe: Recipe, texts: Texts, *bundles: Path) -> list[Marks]:
         for bundle in bundles:
             base = load_base(bundle)
             base.lm.to(device)
-            sampler = base.sampler(base.lm.device, stage.code_temperature)
+            sampler = base.sampler(base.lm.device)
             desk = open_desk(base, programs, referee, Book(1, 1), stage.max_new, sampler)
             found.append(examine(desk, stage.probe_samples, stage.temperature, recipe.seed))
     return found

@@ -45,7 +45,6 @@ class Learner:
 
     def __init__(self, accelerator: Accelerator, base: Base, stage: StageRecipe, objective: Objective) -> None:
         self.accelerator, self.stage, self.objective = accelerator, stage, objective
-        self.code_token = base.code_token
         self.in_parts = in_parts(accelerator)
         self.reference = copy.deepcopy(base.lm).to(accelerator.device)
         if self.in_parts and accelerator.device.type == "cuda":
@@ -73,7 +72,7 @@ class Learner:
             return
         with torch.no_grad(), self.accelerator.autocast():
             for batch in self._passes(rollouts):
-                inputs = (batch.tokens_BT, batch.places_N, batch.ids_N, self._warmth(batch))
+                inputs = (batch.tokens_BT, batch.places_N, batch.ids_N, self.stage.temperature)
                 behaviour = split(log_probabilities(self.lm, *inputs), batch)
                 reference = split(log_probabilities(self.reference, *inputs), batch)
                 for rollout, mine, first in zip(batch.rollouts, behaviour, reference, strict=True):
@@ -115,24 +114,14 @@ class Learner:
         return {"loss": total, "kl": kl, "clipped": clipped, "gradient": gradient}
 
     def _loss(self, batch: Pass, advantages: Sequence[float]) -> tuple[Tensor, Tensor]:
-        warmth_N = self._warmth(batch)
-        logp_N: Tensor = self._step_policy(batch.tokens_BT, batch.places_N, batch.ids_N, warmth_N)
+        warm = self.stage.temperature
+        logp_N: Tensor = self._step_policy(batch.tokens_BT, batch.places_N, batch.ids_N, warm)
         advantage_N = spread(advantages, batch)
         if self.objective.ratio_clip == 0:
             return loss_of(self.objective, logp_N, advantage_N, advantage_N, advantage_N)
         behaviour_N = join([r.behaviour for r in batch.rollouts], batch)
         reference_N = join([r.reference for r in batch.rollouts], batch)
         return loss_of(self.objective, logp_N, advantage_N, behaviour_N, reference_N)
-
-    def _warmth(self, batch: Pass) -> Tensor:
-        """The temperature of every token, as the sampler cools them."""
-        warm, cool = self.stage.temperature, min(self.stage.temperature, self.stage.code_temperature)
-        rows = []
-        for rollout in batch.rollouts:
-            reply = rollout.ids[rollout.prompt :]
-            begun = reply.index(self.code_token) + 1 if self.code_token in reply else len(reply)
-            rows += [warm] * begun + [cool] * (len(reply) - begun)
-        return torch.tensor(rows, device=batch.ids_N.device)
 
     def _passes(self, rollouts: Sequence[Rollout]) -> Sequence[Pass]:
         return list(make_passes(rollouts, self.stage.tokens_per_pass, self.accelerator.device))

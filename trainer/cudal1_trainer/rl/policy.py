@@ -5,7 +5,7 @@
 
 KL is against the checkpoint that the stage began with, by half the square of each token's difference of
 log-probabilities: on policy its gradient is the KL's own, and it grows with the difference. With its exponential
-one token of 180,000, 13 nats away (code is sampled at a tenth of the temperature, which makes ten nats of one),
+one token of 180,000, 13 nats away (code was sampled at a tenth of the temperature, which makes ten nats of one),
 made a gradient a million times the usual one, clipped or not the next twenty steps' only direction (measured). For
 the same reason nothing is learnt from a ratio over MOST_RATIO, which only a negative advantage leaves unclipped.
 Sums are over the tokens of a whole batch of replies and divided by their number: the tokens of a short reply weigh
@@ -71,8 +71,8 @@ class Policy(nn.Module):
             lm._no_split_modules
         )  # each of these layers is cut in parts by itself (sharding.py)
 
-    def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, warmth_N: Tensor) -> Tensor:
-        return log_probabilities(self.lm, tokens_BT, places_N, ids_N, warmth_N)
+    def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, temperature: float) -> Tensor:
+        return log_probabilities(self.lm, tokens_BT, places_N, ids_N, temperature)
 
 
 def loss_of(
@@ -89,11 +89,11 @@ def loss_of(
     return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
 
 
-def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, warmth_N: Tensor) -> Tensor:
-    """`warmth_N`: temperature at which each token was sampled; the policy is the model at these temperatures."""
+def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, temperature: float) -> Tensor:
+    """`temperature`: at which the tokens were sampled; the policy is the model at it."""
     hidden_BTD = lm.base_model(input_ids=tokens_BT, use_cache=False).last_hidden_state
     picked_ND = hidden_BTD.flatten(0, 1).index_select(0, places_N)
-    logits_NV = lm.get_output_embeddings()(picked_ND).float() / warmth_N[:, None]
+    logits_NV = lm.get_output_embeddings()(picked_ND).float() / temperature
     return -functional.cross_entropy(logits_NV, ids_N, reduction="none")
 
 

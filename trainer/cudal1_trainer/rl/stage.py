@@ -135,7 +135,7 @@ class Stage:
     def _sampler(self, plain: Base) -> Sampling:
         if self.stage.server:
             return ServedSampler(self.stage.server, plain, self.out / f"served.{self.rank}")
-        return plain.sampler(plain.lm.device, self.stage.code_temperature)
+        return plain.sampler(plain.lm.device)
 
     def run(self) -> dict[str, Any]:
         """Until the recipe's minutes or steps are over; returns and writes the report."""

@@ -25,7 +25,6 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from cudal1_compile.generate.model_files import DESIGNS
 from cudal1_compile.judge.sandbox.isolation import die_with_parent
 from cudal1_trainer.data.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.errors import NotFinite
@@ -100,7 +99,6 @@ class Training:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.manual_seed(recipe.seed)
         self.base = base or fresh_base(recipe, tokenizer)
-        setattr(self.base.lm.config, DESIGNS, True)  # which is what it learns from here on
         if not cuda and self.base.lm.config.hidden_size <= SMALL:
             torch.set_num_threads(1)  # two threads on busy cores wait for each other: ten times slower
         out.mkdir(parents=True, exist_ok=True)
