@@ -8,7 +8,7 @@
 
 Jobs are tasks of our own at large sizes (coverage_tasks.py) and models as packages define them
 (coverage_models.py). A job is a few fresh processes, one after the other, with nothing beside them on the GPU
-(while one measures, the next one imports, on one core, and waits): plain Inductor's first call three times, each
+(while one measures, the next one imports, on one core, and waits): plain Inductor's first call twice, each
 with empty caches; the backend with default options and an empty cache, then all that is measured of it
 (coverage_job.py); with --graphs reduce-overhead too. A process that takes longer than its limit is ended, and the
 row says so: `failed` counts it.
@@ -56,7 +56,7 @@ from cudal1_compile.options import DEFAULT_GRAPH_BUDGET_S
 INDUCTOR_LIMIT_S = 120.0
 CUDAL1_LIMIT_S = 240.0
 RATE_LIMIT_S = 400.0
-INDUCTOR_RUNS = 3
+INDUCTOR_RUNS = 2
 USUAL_JOB_S = 100.0  # less time than the longest of its kind took, or this before one has, and no job is begun
 DRY_JOBS = ("linear_layer_norm", "rms_norm_bf16", "gpt2.train")
 POLL_S = 0.1

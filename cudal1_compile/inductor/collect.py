@@ -36,6 +36,7 @@ from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, has_convolutions, is_channels_last
 from cudal1_compile.inductor.splice import HOOK, Observe, PassTimer, Splice, UserPass
+from cudal1_fx_passes.algebra import META
 from cudal1_fx_passes.fusion.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class SeenGraph:
     has_convolutions: bool
     why_not_captured: str  # capturable.py's
     changed: tuple[int, ...]
+    algebra: tuple[str, ...] = ()  # rules that fired
 
 
 def phase_of(settings: Mapping[str, Any]) -> GraphPhase:
@@ -67,7 +69,8 @@ def seen_at_hook(phase: GraphPhase, graph: fx.Graph, found: Partition) -> SeenGr
     is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
     code = graph.python_code("self").src.strip()
     why_not = why_not_captured(graph) if phase == "inference" else "it is trained"
-    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed_inputs(graph))
+    fired = tuple(n.meta[META] for n in graph.nodes if META in n.meta)
+    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed_inputs(graph), fired)
 
 
 class _Seen(Exception):

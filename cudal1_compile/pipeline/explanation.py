@@ -57,7 +57,7 @@ class GraphExplanation:
     """One Dynamo graph.
 
     why_plain: why the backend leaves all of it to Inductor; empty otherwise. aten: whether aten may run it in
-    Inductor's place; empty where nothing is timed.
+    Inductor's place; empty where nothing is timed. algebra: rules that fired before regions were cut.
     """
 
     plan: GraphPlanned
@@ -65,11 +65,14 @@ class GraphExplanation:
     drawings: tuple[Drawing, ...] = ()
     why_plain: str = ""
     aten: str = ""
+    algebra: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.why_plain:
             return f"plain inductor: {self.why_plain}"
         lines = [summary_line(self.plan, self.kind)]
+        rules = [f"{rule} x{count}" for rule, count in Counter(self.algebra).items()]
+        lines += [f"  algebra: {', '.join(rules)}"] if rules else []
         lines += [f"  without kernels in the last compile: {self.plan.fault}"] if self.plan.fault else []
         lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
         lines += [f"  {_cuts_line(a, self.plan)}" for a in self.plan.anchors if len(a.cuts) > 1]
@@ -147,7 +150,8 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
         plan = replace(_with_reasons(plan, stored), fault=stored.fault)
     drawings = tuple(Drawing(g.phase, region_graph(g.partition)) for g in graphs)
     aten = _describe_aten(pipeline.why_not_aten(plan)) if is_timed(place.target) else ""
-    return GraphExplanation(plan, place.target.kind, drawings, aten=aten)
+    algebra = tuple(rule for g in graphs for rule in g.algebra)
+    return GraphExplanation(plan, place.target.kind, drawings, aten=aten, algebra=algebra)
 
 
 def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from cudal1_compile.backend import cudal1
 from cudal1_compile.inductor.collect import collect
 from cudal1_compile.inductor.splice import Splice
+from cudal1_compile.pipeline.explanation import explain
 from cudal1_fx_passes.algebra import RULES, rewrite
 
 LABELS = {rule.label for rule in RULES}
@@ -236,6 +237,8 @@ def test_the_backend_rewrites_what_its_numerics_allow() -> None:
     torch.compile(lambda x, w, b: F.linear(x, w, b).sum(1), backend=backend)(x, w, b)
     plain, exact, reassociated = codes.values()
     assert "addmm" in plain and plain == exact and "addmm" not in reassociated
+    found = explain(SUMS["columns"], x, w, b, options={"target": "host"})
+    assert "algebra: sum_of_product x1" in str(found)
     assert Splice(None, {}).uuid() != Splice(None, {}, labels=("reassociates",)).uuid()
 
     def compiled(numerics: str) -> Tensor:

@@ -33,7 +33,7 @@ from cudal1_trainer.rl.policy import Objective, Rollout
 from cudal1_trainer.rl.rollouts import Batch, Item
 from cudal1_trainer.rl.self_supervised import SelfSupervised
 from cudal1_trainer.rl.stage import Method, Setup, Stage, start_accelerator
-from cudal1_trainer.scores.outcome import Outcome
+from cudal1_trainer.scores.outcome import HACKS, Outcome
 from cudal1_trainer.scores.referee import Group, Referee, Ruling
 
 LONG = replace(STAGE, steps=24, at_once=3)
@@ -242,11 +242,11 @@ def test_hacks_that_come_again_stand_there_once(bundle: Path, tmp_path: Path) ->
     stage = make_stage(bundle, tmp_path, Contrastive(STAGE))
     batch = stage._sample()
     outcomes = [[Outcome("forbidden", reason="x") for _ in item.rollouts] for item in batch.items]
-    stage._record_hacks(batch, outcomes)
+    stage._record(tmp_path / "hacks.0.jsonl", HACKS, batch, outcomes)
     cases = (tmp_path / "hacks.0.jsonl").read_text()
     assert {json.loads(line)["kind"] for line in cases.splitlines()} == {"forbidden"}
     again = make_stage(bundle, tmp_path, Contrastive(STAGE))
-    again._record_hacks(batch, outcomes)
+    again._record(tmp_path / "hacks.0.jsonl", HACKS, batch, outcomes)
     assert (tmp_path / "hacks.0.jsonl").read_text() == cases
 
 

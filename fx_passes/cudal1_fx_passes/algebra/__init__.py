@@ -14,6 +14,6 @@ multiplications: what is then left reads its operands about once. A graph is rew
 regions are cut out of it, in every variant but aten's.
 """
 
-from cudal1_fx_passes.algebra.rules import RULES, rewrite
+from cudal1_fx_passes.algebra.rules import META, RULES, rewrite
 
-__all__ = ["RULES", "rewrite"]
+__all__ = ["META", "RULES", "rewrite"]

@@ -15,6 +15,9 @@ from cudal1_fx_passes.algebra.sums import chain_of_products, product_of_equals, 
 log = logging.getLogger(__name__)
 
 
+META = "algebra"  # in the metadata of what a rule put in a node's place: its name
+
+
 class Rule(NamedTuple):
     label: str
     put: Callable[[fx.Node], fx.Node | None]  # what stands in a node's place; None: it stays
@@ -47,7 +50,8 @@ def _once(graph: fx.Graph, labels: Collection[str]) -> list[str]:
             continue
         for label, put in RULES if node.users else ():
             if label in labels and (new := put(node)) is not None:
-                new.meta |= {k: v for k, v in node.meta.items() if k in ("stack_trace", "nn_module_stack")}
+                kept = {k: v for k, v in node.meta.items() if k in ("stack_trace", "nn_module_stack")}
+                new.meta |= kept | {META: put.__name__}
                 node.replace_all_uses_with(new)
                 fired.append(put.__name__)
                 break

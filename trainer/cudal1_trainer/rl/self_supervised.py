@@ -10,7 +10,8 @@ Left out: any filter by novelty, replay of older replies. --model may be of any 
     accelerate launch --multi_gpu --num_processes 2 -m cudal1_trainer.rl.self_supervised --recipe h100 ...
 
 A run that was killed goes on when the same command is given again. Under --out: metrics.jsonl, tensorboard/,
-hacks.*.jsonl, state.pt, model/ (the bundle), report.json (held-out programs before and after), plots/.
+hacks.*.jsonl and wrong.*.jsonl (replies), fastest.*.jsonl (designs), state.pt, model/ (the bundle), report.json
+(held-out programs before and after), plots/.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import json
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -186,7 +186,8 @@ class Stage:
         begin = time.monotonic()
         outcomes = self.desk.conclude(batch)
         judged = time.monotonic()
-        self._record_hacks(batch, outcomes)
+        self._record(self._hacks, HACKS, batch, outcomes)
+        self._record(self._wrong, ("wrong",), batch, outcomes)
         weights = [
             self.method.weigh(self.book, item.task, row) for item, row in zip(batch.items, outcomes, strict=True)
         ]
@@ -220,20 +221,22 @@ class Stage:
                 self.waiting.append(task)
         return 1 - len(settled) / len(batch.items)
 
-    def _record_hacks(self, batch: Batch, outcomes: Sequence[Sequence[Outcome]]) -> None:
-        """The database of hacking cases, for people to read; the book holds the digests."""
+    def _record(
+        self, path: Path, kinds: Collection[str], batch: Batch, outcomes: Sequence[Sequence[Outcome]]
+    ) -> None:
+        """For people to read."""
         lines = []
         for item, row in zip(batch.items, outcomes, strict=True):
             for read, rollout, outcome in zip(item.read, item.rollouts, row, strict=True):
-                if outcome.kind in HACKS:
+                if outcome.kind in kinds:
                     case = {"program": self.setup.tasks[item.task], "kind": outcome.kind, "reason": outcome.reason}
                     code = read.code if isinstance(read, Code) else rollout.text
                     lines.append(json.dumps(case | {"step": self.standing.step + 1, "code": code}) + "\n")
         try:
             if lines:
-                append(self._hacks, "".join(lines))
+                append(path, "".join(lines))
         except OSError as error:
-            log.warning("%s is not written: %s", self._hacks.name, error)
+            log.warning("%s is not written: %s", path.name, error)
 
     def _write_fastest(self) -> None:
         """fastest.RANK.jsonl: each task's fastest right reply, its design (empty: of no design) and its code."""
@@ -249,7 +252,12 @@ class Stage:
 
     @property
     def _hacks(self) -> Path:
+        """The database of hacking cases; the book holds the digests."""
         return self.out / f"hacks.{self.rank}.jsonl"
+
+    @property
+    def _wrong(self) -> Path:
+        return self.out / f"wrong.{self.rank}.jsonl"
 
     def _done(self) -> float:
         if self.stage.steps:
@@ -320,7 +328,8 @@ class Stage:
         return True
 
     def _forget_after(self, step: int) -> None:
-        forget_after(self._hacks, step)
+        for path in (self._hacks, self._wrong):
+            forget_after(path, step)
         if self.accelerator.is_main_process:
             forget_after(self.out / "metrics.jsonl", step)
 
