@@ -46,7 +46,7 @@ def check(fn: Function, *inputs: Tensor, rule: str) -> fx.GraphModule:
     assert rule in fired
     got, plain = gm(*inputs), fn(*inputs)
     exact = fn(*[x.double() for x in inputs])
-    assert got.shape == plain.shape and got.dtype == plain.dtype
+    assert got.shape == plain.shape and got.dtype == plain.dtype and got.stride() == plain.stride()
     scale = exact.abs().max() + fn(*[x.double().abs() for x in inputs]).abs().max() * torch.finfo(got.dtype).eps
     error, before = ((y.double() - exact).abs().max() for y in (got, plain))
     assert error <= 2 * before + 4 * torch.finfo(got.dtype).eps * scale

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+import torch
 from torch import fx
 
 from cudal1_fx_passes.algebra.averages import average_of_convolution
 from cudal1_fx_passes.algebra.diagonal import product_of_diagonal
+from cudal1_fx_passes.algebra.nodes import Maker, aten, value
 from cudal1_fx_passes.algebra.sums import chain_of_products, product_of_equals, sum_of_product
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,17 @@ def rewrite(graph: fx.Graph, labels: Collection[str]) -> list[str]:
     return fired
 
 
+def _laid_out(new: fx.Node | None, node: fx.Node) -> fx.Node | None:
+    """As what stood there, on which views of it may lean; None where that cannot be."""
+    if new is None or value(new).stride() == value(node).stride():
+        return new
+    if not value(node).is_contiguous():
+        return None
+    if value(new).is_contiguous():  # but for strides of axes of one
+        return new
+    return Maker(node)(aten.clone.default, new, memory_format=torch.contiguous_format)
+
+
 def _once(graph: fx.Graph, labels: Collection[str]) -> list[str]:
     """From the results back to the inputs."""
     fired: list[str] = []
@@ -49,7 +62,7 @@ def _once(graph: fx.Graph, labels: Collection[str]) -> list[str]:
         if node.op != "call_function":
             continue
         for label, put in RULES if node.users else ():
-            if label in labels and (new := put(node)) is not None:
+            if label in labels and (new := _laid_out(put(node), node)) is not None:
                 kept = {k: v for k, v in node.meta.items() if k in ("stack_trace", "nn_module_stack")}
                 new.meta |= kept | {META: put.__name__}
                 node.replace_all_uses_with(new)
