@@ -123,7 +123,7 @@ def test_a_workload_is_learned_from_and_warmed(
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "cache"))
     assert cli.main(["warm", "learned_net:make", "--learn", "--budget-s", "200"]) == 0
     said = capsys.readouterr().out
-    assert "practised designs wait for the judge" in said and "untuned 0" in said
+    assert "practised designs wait for the judge" in said and "untuned" not in said
     (log,) = (tmp_path / "cache" / "learned").glob("*/learn.log")
     assert "right_1" in log.read_text()
     assert cli.main(["warm", "learned_net:make", "--learn", "--budget-s", "200"]) == 0
