@@ -16,7 +16,16 @@ from cudal1_compile.pipeline.process_state import LastPlan
 pytestmark = pytest.mark.host
 
 LINE = re.compile(r"^cudal1: (.+): (\d+\.\d{3}) s$", re.M)
-SPLICING = ["gradients apart", "assumed layouts", "partition", "index bounds", "splice", "layout decision", "sort"]
+SPLICING = [
+    "algebra",
+    "gradients apart",
+    "assumed layouts",
+    "partition",
+    "index bounds",
+    "splice",
+    "layout decision",
+    "sort",
+]
 
 
 class Looked(nn.Module):

@@ -130,12 +130,3 @@ def test_no_rule_of_memory_is_broken(name: str) -> None:
 def test_registers_hold_what_they_are_meant_to(name: str) -> None:
     p = program(name)
     assert_registers_hold_all(p, one_of_each(p))
-
-
-def test_a_design_tells_each_stage_with_its_kernel() -> None:
-    p = program("what is likely enough")
-    both = next(s for s in variants(p) if [part.kind for part in s.stages] == ["joined", "joined"])
-    made = write_variant(p, both)
-    assert made is not None
-    words = [line.partition(" ")[0] for line in made.reply.design.splitlines()[1:]]
-    assert words == ["stage", "f0:", "f0>", "stage", "f1:", "f1>"]
