@@ -106,13 +106,19 @@ def _sampled(
 
 
 def ask_second(
-    arguments: argparse.Namespace, programs: Sequence[FamilyProgram], config: Config, start: float
+    arguments: argparse.Namespace,
+    programs: Sequence[FamilyProgram],
+    asked: Mapping[str, list[Sequence[str]]],
+    config: Config,
+    start: float,
 ) -> dict[str, list[Sequence[str]]]:
-    """Of the arms in use, after their first round has been timed."""
+    """Of the arms in use, after their first round has been timed. asked: the other arms' replies."""
     ways = [way for way in WAYS if way in arguments.arms]
     if not ways:
         return {}
-    first = ask_arms(argparse.Namespace(**vars(arguments) | {"arms": [FIRST]}), programs)[FIRST]
+    if FIRST not in asked:
+        asked = ask_arms(argparse.Namespace(**vars(arguments) | {"arms": [FIRST]}), programs)
+    first = asked[FIRST]
     made = [make_job(p, {FIRST: replies}) for p, replies in zip(programs, first, strict=True)]
     path = arguments.out / f"rl.first.{device_stem()}.jsonl"
     deadline = start + arguments.seconds * FIRST_SHARE
@@ -174,7 +180,8 @@ def main(argv: list[str] | None = None) -> None:
     programs = read_families(arguments.programs, tuple(COUNTS))
     random.Random(arguments.seed).shuffle(programs)  # a run that is cut short has measured a fair part
     config = Config(arguments.workers, dry=arguments.dry, cold=True)
-    replies = ask_arms(arguments, programs) | ask_second(arguments, programs, config, start)
+    replies = ask_arms(arguments, programs)
+    replies |= ask_second(arguments, programs, replies, config, start)
     print(f"{len(programs)} programs, {len(replies)} arms, {since(start)}", flush=True)
     made = [make_job(p, {arm: replies[arm][i] for arm in arguments.arms}) for i, p in enumerate(programs)]
     path, jobs = arguments.out / f"rl.rows.{device_stem()}.jsonl", [job for job, _ in made]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from torch import fx
 
-from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, number_of, reduction, sizes, times
+from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, number_of, reduction, sizes
 
 MOST_TAPS = 64  # slices of the image that are summed
 LESS = 16  # times as many multiplications as elements are read, at least
@@ -32,10 +33,10 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     if shape is None or image is None or taps is None or groups != 1 or (bias is not None and sizes(bias) is None):
         return None
     rank = len(shape)
-    if found.dims != tuple(range(2, rank)) or times(taps[2:]) > MOST_TAPS:
+    if found.dims != tuple(range(2, rank)) or prod(taps[2:]) > MOST_TAPS:
         return None
     channels = taps[1] if transposed else taps[0]
-    if channels * times(shape[2:]) * times(taps[2:]) < LESS * taps[2] * times(image[2:]):
+    if channels * prod(shape[2:]) * prod(taps[2:]) < LESS * taps[2] * prod(image[2:]):
         return None
     axes: list[Any] = list(zip(image[2:], shape[2:], stride, padding, dilation, strict=True))  # type: ignore[arg-type]
     ranges = [
@@ -55,8 +56,8 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     columns = make(aten.reshape.default, make(aten.permute.default, factors, order), [-1, channels])
     part = make(aten.mm.default, rows, columns)
     if bias is not None:
-        part = make(aten.add.Tensor, part, make.scaled(make.wide(bias), float(times(shape[2:]))))  # type: ignore[arg-type]
-    return make.like(make.scaled(part, number / (times(shape[2:]) if found.is_mean else 1)), node)
+        part = make(aten.add.Tensor, part, make.scaled(make.wide(bias), float(prod(shape[2:]))))  # type: ignore[arg-type]
+    return make.like(make.scaled(part, number / (prod(shape[2:]) if found.is_mean else 1)), node)
 
 
 def _range(axis: tuple[int, int, int, int, int], tap: int, transposed: bool) -> tuple[int, int, int]:

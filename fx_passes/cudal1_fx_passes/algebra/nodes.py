@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -108,10 +107,3 @@ def number_of(node: fx.Node) -> tuple[fx.Node, float] | None:
     if node.target is aten.mul.Tensor:
         return source, float(number)
     return (source, 1.0 / number) if number else None
-
-
-def times(found: Sequence[int]) -> int:
-    result = 1
-    for n in found:
-        result *= n
-    return result

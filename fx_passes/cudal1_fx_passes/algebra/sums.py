@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from cudal1_fx_passes.algebra.nodes import (
     number_of,
     reduction,
     sizes,
-    times,
     value,
 )
 
@@ -51,7 +51,7 @@ def sum_of_product(node: fx.Node) -> fx.Node | None:
         dims = set(found.dims)
     by_rows, by_columns = rank - 2 in dims, rank - 1 in dims
     left_out = n if by_columns else m if by_rows else 0
-    if left_out < LESS or times(shape) * k < LEAST or (bias is not None and sizes(bias) != (n,)):
+    if left_out < LESS or prod(shape) * k < LEAST or (bias is not None and sizes(bias) != (n,)):
         return None
     if factors.vector is not None and not by_columns:
         return None
@@ -71,7 +71,7 @@ def sum_of_product(node: fx.Node) -> fx.Node | None:
         part = make(aten.add.Tensor, part, make.scaled(added, float(m if by_rows else 1)))
     for dim in sorted(dims - {rank - 1, rank - 2}):
         part = make.sum(part, dim)
-    count = times([(sizes(found.source) or ())[d] for d in found.dims]) if found.is_mean else 1
+    count = prod([(sizes(found.source) or ())[d] for d in found.dims]) if found.is_mean else 1
     return make.like(make.scaled(part, factors.number / count), node)
 
 
@@ -103,7 +103,7 @@ def _vector_of(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
         if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or sizes(a) != shape or other is None:
             continue
         same = value(a).dtype == value(b).dtype == value(node).dtype
-        if same and len(other) <= len(shape) and other[-1:] == shape[-1:] == (times(other),):
+        if same and len(other) <= len(shape) and other[-1:] == shape[-1:] == (prod(other),):
             return a, b
     return None
 
@@ -120,7 +120,7 @@ def product_of_equals(node: fx.Node) -> fx.Node | None:
     shape, of_a = sizes(node), sizes(a)
     if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or shape is None or of_a is None:
         return None
-    if sizes(b) is None or times(shape) * of_a[-1] < LEAST:
+    if sizes(b) is None or prod(shape) * of_a[-1] < LEAST:
         return None
     make, (m, n), k = Maker(node), shape[-2:], of_a[-1]
     if k >= LESS and _is_repeated(a, -1):

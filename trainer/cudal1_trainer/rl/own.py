@@ -6,7 +6,8 @@
     OUT/fastest.0.jsonl    each program's fastest right design, as the judge timed it
     OUT/model              the model that learned, where it is no worse than BUNDLE on these programs (contest.py)
 
-What OUT held before is replaced. Needs no data folder. On a CPU it learns from declared costs, on the host target.
+A model that OUT held before stays where the new one is worse. Needs no data folder. On a CPU it learns from
+declared costs, on the host target.
 """
 
 from __future__ import annotations
