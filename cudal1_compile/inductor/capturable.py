@@ -7,6 +7,7 @@ change, operators whose host code is not torch's own or waits. What only a run s
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -53,9 +54,17 @@ def _why_not_call(node: fx.Node) -> str:
         return ""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in OWN:
         return f"what {target} does on the host is not known"
-    if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
+    if torch.Tag.data_dependent_output in target.tags or _finds_size(node):
         return f"the host waits for what {target} finds"
     return ""
+
+
+def _finds_size(node: fx.Node) -> bool:
+    """Whether the sizes of its result depend on what it reads."""
+    if node.target is not torch.ops.aten.index.Tensor:
+        return torch.Tag.dynamic_output_shape in node.target.tags  # type: ignore[union-attr]
+    indices: Any = node.args[1]
+    return any(x is not None and x.meta["val"].dtype in (torch.bool, torch.uint8) for x in indices)
 
 
 def _base(node: fx.Node) -> fx.Node:
