@@ -18,9 +18,9 @@ OWN = ("aten", "prims", "inductor", "cudal1")  # namespaces of operators whose h
 def why_not_captured(graph: fx.Graph, device: str = "cuda") -> str:
     """The first reason for which it may not be; empty where it may. device: the type of all its tensors'."""
     for node in graph.nodes:
-        why = _why_not_value(node, device) or (
-            _why_not_call(node) if node.op not in ("placeholder", "output") else ""
-        )
+        if node.op == "get_attr" and not node.users:  # of torch.tensor(2), whose value stands where it was read
+            continue
+        why = _why_not_value(node, device) or (_why_not_call(node) if node.op == "call_function" else "")
         if why:
             return why
     return ""

@@ -111,6 +111,7 @@ def test_the_option_takes_auto_and_false() -> None:
 GRAPHS: dict[str, tuple[Callable[..., Any], list[Tensor], str]] = {
     "a chain": (lambda x, y: (x + y).relu().sum(0), [torch.randn(4, 3), torch.randn(3)], ""),
     "rows by number": (lambda x, i: x[i] * 2, [torch.randn(8, 3), torch.tensor([1, 1, 7])], ""),
+    "a constant that nothing reads": (lambda x: x + torch.tensor(2), [torch.randn(8)], ""),
     "what it finds": (lambda x: x[x > 0] * 2, [torch.randn(8)], "sizes change|host waits"),
 }
 
