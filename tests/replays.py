@@ -20,8 +20,11 @@ class Replays:
         self.recorded = self.replayed = 0
         self.order: list[str] = []
 
-    def record(self, run: Graph) -> tuple[Callable[[], None], Any]:
+    def record(self, *runs: Graph) -> list[tuple[Callable[[], None], Any]]:
         self.recorded += 1
+        return [self._record(run) for run in runs]
+
+    def _record(self, run: Graph) -> tuple[Callable[[], None], Any]:
         state = torch.get_rng_state()
         outputs = run()
         if not torch.get_rng_state().equal(state):

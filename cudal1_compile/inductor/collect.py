@@ -68,9 +68,11 @@ def phase_of(settings: Mapping[str, Any]) -> GraphPhase:
 def seen_at_hook(phase: GraphPhase, graph: fx.Graph, found: Partition) -> SeenGraph:
     is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
     code = graph.python_code("self").src.strip()
-    why_not = why_not_captured(graph) if phase == "inference" else "it is trained"
+    why_not, changed = why_not_captured(graph), changed_inputs(graph)
+    if phase == "backward" and changed:
+        why_not = why_not or "its backward changes an input"
     fired = tuple(n.meta[META] for n in graph.nodes if META in n.meta)
-    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed_inputs(graph), fired)
+    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed, fired)
 
 
 class _Seen(Exception):

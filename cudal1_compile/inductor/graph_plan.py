@@ -133,6 +133,7 @@ class GraphPlanned:
     collect_s: float = 0.0  # that this took
     why_not_captured: str = "nobody has looked"  # for which it is not recorded as a CUDA graph; empty: it may be
     changed: tuple[int, ...] = ()  # places of the inputs that it writes to
+    is_trained: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -204,6 +205,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "collect_s": plan.collect_s,
         "why_not_captured": plan.why_not_captured,
         "changed": plan.changed,
+        "is_trained": plan.is_trained,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -216,8 +218,12 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
     traced, collect_s = frozenset(table["traced"]), float(table["collect_s"])
-    why_not, changed = str(table["why_not_captured"]), tuple(table["changed"])
-    decided = row.choice, row.ratio, fault, traced, collect_s, why_not, changed
+    why_not, changed, is_trained = (
+        str(table["why_not_captured"]),
+        tuple(table["changed"]),
+        bool(table["is_trained"]),
+    )
+    decided = row.choice, row.ratio, fault, traced, collect_s, why_not, changed, is_trained
     return GraphPlanned(regions, refused, is_last, anchors, *decided)
 
 

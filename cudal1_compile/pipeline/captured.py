@@ -1,4 +1,4 @@
-"""A compiled graph of inference, recorded as a CUDA graph, for calls that know nothing of it.
+"""A compiled graph, recorded as a CUDA graph, for calls that know nothing of it. Of inference: captured_step.py trains.
 
     call -> copies of the inputs that move from call to call (parameters and what else stays are read in place)
          -> replay -> copies of the outputs, which are the caller's for good
@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -42,11 +42,14 @@ class CannotCapture(Exception):
     """For a reason that will not go away."""
 
 
+Recorded = tuple[Callable[[], None], Any]  # what replays it, and the outputs of each replay
+
+
 class Device(Protocol):
     """What is recorded on. `record` runs nothing."""
 
-    def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """What replays it, and the outputs of each replay. Raises RuntimeError, for random numbers too."""
+    def record(self, *runs: Callable[[], Any]) -> list[Recorded]:
+        """One after the other, in one memory. Raises RuntimeError, for random numbers too."""
 
     def is_capturing(self) -> bool: ...
 
@@ -63,16 +66,17 @@ class CudaDevice:
         self._done: torch.cuda.Event | None = None
         self._stream: torch.cuda.Stream | None = None
 
-    def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    def record(self, *runs: Callable[[], Any]) -> list[Recorded]:
         torch.cuda.synchronize(self.device)
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
+        pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(_stream(self.device)), _without_collections():
-            graph, outputs = capture(run)
+            found = [capture(run, pool) for run in runs]
         left_bytes, _ = torch.cuda.mem_get_info(self.device)
         if free_bytes - left_bytes > MEMORY_SHARE * free_bytes:
-            del outputs, graph
+            del found
             raise CannotCapture(f"it would keep {(free_bytes - left_bytes) >> 20} MiB of {free_bytes >> 20}")
-        return graph.replay, outputs
+        return [(graph.replay, outputs) for graph, outputs in found]
 
     def is_capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -108,13 +112,30 @@ def _without_collections() -> Iterator[None]:
 
 
 @dataclass
-class _Recording:
-    """copied, kept: places of inputs. addresses: of what is kept, as it was recorded, by place; else None."""
+class Inputs:
+    """Of a recording. copied, kept: places. addresses: of what is kept, as it was recorded, by place; else None."""
 
     copied: list[int]
     copies: list[Tensor]
     kept: list[int]
     addresses: list[int | None]
+
+    @classmethod
+    def of(cls, given: Sequence[Tensor], copied: list[int]) -> Self:
+        """given: what is recorded on, copies among it."""
+        kept = [i for i in range(len(given)) if i not in copied]
+        addresses = [None if i in copied else x.data_ptr() for i, x in enumerate(given)]
+        return cls(copied, [given[i] for i in copied], kept, addresses)
+
+    def fit(self, args: Sequence[Tensor], except_for: Container[int] = ()) -> bool:
+        if _equal_addresses is not None and not except_for:
+            return bool(_equal_addresses(list(args), self.addresses, self.kept))
+        return all(args[i].data_ptr() == self.addresses[i] or i in except_for for i in self.kept)
+
+
+@dataclass
+class Recording:
+    inputs: Inputs
     replay: Callable[[], None]
     outputs: Sequence[Any]
     tensors: list[Tensor] = field(init=False)  # of the outputs
@@ -122,16 +143,11 @@ class _Recording:
     def __post_init__(self) -> None:
         self.tensors = [x for x in self.outputs if isinstance(x, Tensor)]
 
-    def fits(self, args: Sequence[Tensor], except_for: Container[int] = ()) -> bool:
-        if _equal_addresses is not None and not except_for:
-            return bool(_equal_addresses(list(args), self.addresses, self.kept))
-        return all(args[i].data_ptr() == self.addresses[i] or i in except_for for i in self.kept)
-
     def run(self, args: Sequence[Tensor]) -> list[Any]:
         """Raises RuntimeError where there is no memory for the outputs; nothing has run then."""
-        made = [_like(x) for x in self.tensors]
-        if self.copies:
-            torch._foreach_copy_(self.copies, [args[i] for i in self.copied])
+        made = [like(x) for x in self.tensors]
+        if self.inputs.copies:
+            torch._foreach_copy_(self.inputs.copies, [args[i] for i in self.inputs.copied])
         self.replay()
         if made:
             torch._foreach_copy_(made, self.tensors)
@@ -148,7 +164,7 @@ class Captured:
         """changed: places of the inputs that the graph writes to. warm_up: calls before it is recorded."""
         self.run, self.why_not = run, ""
         self._device, self._changed, self._warm_up = device, frozenset(changed), warm_up
-        self._recordings: list[_Recording] = []
+        self._recordings: list[Recording] = []
         self._first: list[int | None] = []  # addresses of the inputs of a call before any recording
         self._moved: set[int] = set()  # inputs that have had others
         self._lock = threading.Lock()
@@ -157,30 +173,47 @@ class Captured:
         if self.why_not or self._device.is_capturing():
             return self.run(*args)
         with self._lock:
-            found = next((r for r in self._recordings if r.fits(args)), None)
+            found = next((r for r in self._recordings if r.inputs.fit(args)), None)
             if found is not None:
                 return self._replay(found, args)
-            if self._warm_up > 0:
+            if self._warm_up > 0 or not self._is_ready():
                 self._warm_up -= 1
                 self._first = [x.data_ptr() if isinstance(x, Tensor) else 0 for x in args]
-                return self.run(*args)
+                return self._run_first(args)
             return self._record(args)
 
-    def _replay(self, found: _Recording, args: Sequence[Any]) -> Any:
-        self._device.in_order()
+    def _run_first(self, args: Sequence[Any]) -> Any:
+        return self.run(*args)
+
+    def _is_ready(self) -> bool:
+        """Whether it may be recorded now."""
+        return True
+
+    def _replay(self, found: Recording, args: Sequence[Any]) -> Any:
         try:
-            return found.run(args)
+            with self.in_order():
+                return self._run_recording(found, args)
         except torch.OutOfMemoryError as error:
             return self._give_up(str(error))(*args)
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Around what replays. By one thread at a time."""
+        self._device.in_order()
+        try:
+            yield
         finally:
             self._device.is_done()
+
+    def _run_recording(self, found: Recording, args: Sequence[Any]) -> Any:
+        return found.run(args)
 
     def _record(self, args: Sequence[Any]) -> Any:
         """This call's own results; what follows is replayed, or says why not."""
         try:
             copied = self._copied(args)
             with torch.inference_mode(False), torch.no_grad():
-                copies = {i: _like(args[i]).copy_(args[i]) for i in copied}
+                copies = {i: like(args[i]).copy_(args[i]).requires_grad_(args[i].requires_grad) for i in copied}
         except (CannotCapture, torch.OutOfMemoryError) as error:
             return self._give_up(str(error))(*args)
         versions = [_version(x) for x in args]
@@ -190,15 +223,20 @@ class Captured:
                 raise CannotCapture("it changes an input")
             _check_outputs(outputs, args)
             given = [copies.get(i, x) for i, x in enumerate(args)]
-            replay, recorded = self._device.record(lambda: self.run(*given))
-            _check_outputs(recorded, given)
+            found = self._capture(given, copied, outputs)
+            _check_outputs(found.outputs, given)
         except (CannotCapture, RuntimeError) as error:
             self._give_up(str(error))
             return outputs
-        kept = [i for i in range(len(args)) if i not in copies]
-        addresses = [None if i in copies else x.data_ptr() for i, x in enumerate(args)]
-        self._recordings.append(_Recording(copied, list(copies.values()), kept, addresses, replay, recorded))
+        self._recordings.append(found)
         return outputs
+
+    def _capture(self, given: Sequence[Tensor], copied: list[int], outputs: Sequence[Any]) -> Recording:
+        """outputs: of a call that was not recorded. Raises RuntimeError, CannotCapture."""
+        if any(isinstance(x, Tensor) and x.requires_grad for x in outputs):
+            raise CannotCapture("an output has a gradient")
+        ((replay, held),) = self._device.record(lambda: self.run(*given))
+        return Recording(Inputs.of(given, copied), replay, held)
 
     def _copied(self, args: Sequence[Any]) -> list[int]:
         """Places of the inputs that move, but for the model's own. Raises CannotCapture."""
@@ -206,10 +244,10 @@ class Captured:
             if type(x) not in (Tensor, torch.nn.Parameter):
                 raise CannotCapture(f"an input is a {type(x).__name__}")
         others = [i for i, x in enumerate(args) if not _is_owned(x)]
-        lay = [r.addresses for r in self._recordings] or [self._first or [None] * len(args)]
+        lay = [r.inputs.addresses for r in self._recordings] or [self._first or [None] * len(args)]
         self._moved |= {i for i in others if any(known[i] != args[i].data_ptr() for known in lay)}
         if len(self._recordings) == MOST:  # what follows stands for those of the same model
-            self._recordings = [r for r in self._recordings if not r.fits(args, except_for=others)]
+            self._recordings = [r for r in self._recordings if not r.inputs.fit(args, except_for=others)]
         if len(self._recordings) == MOST:
             raise CannotCapture("its parameters do not stay where they are")
         copied = [i for i in others if i in self._moved]
@@ -234,7 +272,7 @@ def _share_memory(tensors: Sequence[Tensor]) -> bool:
     return len({x.untyped_storage().data_ptr() for x in tensors}) < len(tensors)
 
 
-def _like(x: Tensor) -> Tensor:
+def like(x: Tensor) -> Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
@@ -249,7 +287,7 @@ def _check_outputs(outputs: Any, args: Sequence[Tensor]) -> None:
             if x.numel() and place in taken:
                 raise CannotCapture("it returns an input, or one tensor twice")
             taken.add(place)
-            if type(x) is not Tensor or x.requires_grad or torch._debug_has_internal_overlap(x):
+            if type(x) is not Tensor or torch._debug_has_internal_overlap(x):
                 raise CannotCapture("an output is no plain tensor")
         elif x is not None and not isinstance(x, bool | int | float):
             raise CannotCapture(f"it returns a {type(x).__name__}")

@@ -42,6 +42,7 @@ from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline.captured import Captured, CudaDevice
+from cudal1_compile.pipeline.captured_step import CapturedStep
 from cudal1_compile.pipeline.choice import (
     CAPTURED_CALLS,
     GRAPH_MAX_RIVALS,
@@ -429,7 +430,7 @@ class Pipeline:
         rivals = ([*ours, *reversed(free)] if has_product else [*free, *ours])[: self._usual_rivals + has_product]
         if self._may_capture(plan):
             bases = ["inductor", *rivals]
-            rivals += [name for name, base in CAPTURED.items() if base in bases and self._may_replay(base)]
+            rivals += [name for name, base in CAPTURED.items() if base in bases and self._may_replay(plan, base)]
         return tuple(rivals)
 
     def _may_capture(self, plan: GraphPlanned) -> bool:
@@ -437,12 +438,13 @@ class Pipeline:
         options = self.job.options
         return options.capture == "auto" and not plan.why_not_captured and not has_cuda_graphs(options.inductor)
 
-    def _may_replay(self, base: PlanChoice) -> bool:
-        """aten would copy from the host what Inductor has folded."""
-        return base != "aten" or is_on_device(self.job.gm, self.job.place.device)
+    def _may_replay(self, plan: GraphPlanned, base: PlanChoice) -> bool:
+        """aten would copy from the host what Inductor has folded, and keep all that its backward may read."""
+        return base != "aten" or (not plan.is_trained and is_on_device(self.job.gm, self.job.place.device))
 
     def _captured(self, plan: GraphPlanned, base: CompiledGraph, **settings: int) -> CompiledGraph:
-        return Captured(base, CudaDevice(self.job.place.device), plan.changed, **settings)
+        kind = CapturedStep if plan.is_trained else Captured
+        return kind(base, CudaDevice(self.job.place.device), plan.changed, **settings)
 
     @property
     def _usual_rivals(self) -> int:

@@ -53,7 +53,9 @@ class Survey:
     def add(self, graph: SeenGraph) -> None:
         self.phases.add(graph.phase)
         self.is_channels_last |= graph.is_channels_last
-        self.why_not_captured, self.changed = self.why_not_captured or graph.why_not_captured, graph.changed
+        self.why_not_captured = self.why_not_captured or graph.why_not_captured
+        if graph.phase != "backward":  # whose inputs are others
+            self.changed = graph.changed
         self._has_convolutions |= graph.has_convolutions
         cuts = [r for anchor in graph.partition.anchors for cut in anchor.cuts for r in cut]
         for region in {r.nodes: r for r in (*graph.partition.regions, *cuts)}.values():
@@ -94,7 +96,8 @@ def unanswered(found: Survey) -> GraphPlanned:
     regions = tuple(PlannedRegion(seen, "untuned", "") for seen in found.regions)
     why_not = found.why_not_captured
     plan = GraphPlanned(regions, tuple(found.refused), found.is_channels_last, found.anchors)
-    return replace(plan, why_not_captured=why_not, changed=found.changed)
+    is_trained = "forward" in found.phases
+    return replace(plan, why_not_captured=why_not, changed=found.changed, is_trained=is_trained)
 
 
 def fuses_with_neighbours(region: Region) -> bool:

@@ -38,17 +38,15 @@ def _free(executable: ctypes.c_void_p, device: int, pool: tuple[int, int]) -> No
     torch._C._cuda_releasePool(device, pool)
 
 
-def capture(run: Callable[[], T]) -> tuple[Graph, T]:
+def capture(run: Callable[[], T], pool: tuple[int, int]) -> tuple[Graph, T]:
     """What `run` asks of the current stream, which is not the default one; nothing of it is done.
+
+    pool: torch's, for all that `run` makes; graphs may share one that are replayed in the order of their captures.
 
     Raises LaunchError where the driver refuses, and what `run` raises; the device is then as it was.
     """
     cuda, current = libcuda(), torch.cuda.current_stream()
-    stream, device, pool = (
-        ctypes.c_void_p(current.cuda_stream),
-        current.device.index,
-        torch.cuda.graph_pool_handle(),
-    )
+    stream, device = ctypes.c_void_p(current.cuda_stream), current.device.index
     graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
     torch._C._cuda_beginAllocateCurrentThreadToPool(device, pool)
     try:

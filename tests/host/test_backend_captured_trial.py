@@ -34,8 +34,8 @@ class TimedReplays(Replays):
         super().__init__()
         self.clock: Any = pipeline.CudaClock(device)  # the trial's stand-in
 
-    def record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        replay, outputs = super().record(run)
+    def _record(self, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        replay, outputs = super()._record(run)
 
         def timed() -> None:
             start = self.clock.now
@@ -81,17 +81,21 @@ def test_a_recorded_variant_that_is_faster_runs_on_and_is_stored(
     assert set(ran) == {"all_kernels"} and last_plans()[-1].plan.choice == "captured_kernels"
 
 
-@pytest.mark.parametrize("what", ["the option", "a training step", "reduce-overhead"])
-def test_nothing_is_recorded_where_it_may_not_be(what: str, ran: list[str]) -> None:
-    options = {"the option": {"capture": False}, "reduce-overhead": {"triton.cudagraphs": True}}.get(what, {})
-    fast, is_step = compiled(**options), what == "a training step"
-    for _ in range(USUAL_CALLS + 3):
-        x = torch.randn(2, 3, 9, 8, requires_grad=is_step)
+@pytest.mark.parametrize("options", [{"capture": False}, {"triton.cudagraphs": True}])
+def test_nothing_is_recorded_where_it_may_not_be(options: dict[str, Any], ran: list[str]) -> None:
+    run_often(compiled(**options), USUAL_CALLS + 3)
+    assert last_plans()[-1].plan.choice == "all_kernels"
+
+
+def test_a_training_step_is_recorded_with_its_backward(ran: list[str]) -> None:
+    fast = compiled()
+    for _ in range(MAX_CALLS + CAPTURED_CALLS):
+        x = torch.randn(2, 3, 9, 8, requires_grad=True)
         out = fast(x)
         torch.testing.assert_close(out, pooled(x))
-        if is_step:
-            torch.testing.assert_close(gradient(out, x), gradient(pooled(x), x))
-    assert last_plans()[-1].plan.choice == "all_kernels"
+        torch.testing.assert_close(gradient(out, x), gradient(pooled(x), x))
+    (last,) = last_plans()
+    assert (last.plan.choice, last.plan.is_trained) == ("captured_kernels", True)
 
 
 def test_a_stored_choice_is_not_recorded_for_a_user_who_forbids_it(

@@ -54,14 +54,14 @@ def test_inputs_that_stay_are_read_in_place_until_they_move() -> None:
     for _ in range(4):
         x.add_(1.0)
         torch.testing.assert_close(run(x, y, w)[0], x @ w + y)
-    assert [r.copied for r in run._recordings] == [[]] and device.replayed == 1
+    assert [r.inputs.copied for r in run._recordings] == [[]] and device.replayed == 1
     xs = [torch.randn(3, 4) for _ in range(5)]
     for z in (*xs, x):
         torch.testing.assert_close(run(z, y, w)[0], z @ w + y)
-    assert [r.copied for r in run._recordings] == [[], [0]] and device.replayed == 6
+    assert [r.inputs.copied for r in run._recordings] == [[], [0]] and device.replayed == 6
     for z in [torch.randn(3, 4) for _ in range(3)]:
         torch.testing.assert_close(run(x, z, w)[0], x @ w + z)
-    assert [r.copied for r in run._recordings] == [[], [0], [0, 1]] and run.why_not == ""
+    assert [r.inputs.copied for r in run._recordings] == [[], [0], [0, 1]] and run.why_not == ""
 
 
 def test_inputs_that_move_do_not_use_up_the_recordings_of_a_model() -> None:
@@ -89,10 +89,10 @@ def test_a_buffer_that_the_graph_changes_stays_where_it_is() -> None:
     class Once(Replays):
         """A real recording runs nothing, so that no count is taken twice."""
 
-        def record(self, run: Graph) -> tuple[Callable[[], None], Any]:
-            replay, outputs = super().record(run)
+        def record(self, *runs: Graph) -> list[tuple[Callable[[], None], Any]]:
+            found = super().record(*runs)
             count.sub_(1.0)
-            return replay, outputs
+            return found
 
     run = Captured(counts, Once(), changed=(1,), warm_up=1)
     for n in range(1, 6):
@@ -197,6 +197,6 @@ def test_without_memory_it_runs_as_it_is(replays: int, monkeypatch: pytest.Monke
     def full(x: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(captured, "_like", full)
+    monkeypatch.setattr(captured, "like", full)
     torch.testing.assert_close(run(x, w)[0], x @ w)
     assert "out of memory" in run.why_not and device.replayed == replays
