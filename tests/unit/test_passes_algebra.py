@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,57 +10,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.post_grad import view_to_reshape
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from cudal1_compile.backend import cudal1
 from cudal1_compile.inductor.collect import collect
 from cudal1_compile.inductor.splice import Splice
 from cudal1_compile.pipeline.explanation import explain
-from cudal1_fx_passes.algebra import RULES, rewrite
-
-LABELS = {rule.label for rule in RULES}
-Function = Callable[..., Tensor]
-
-
-def traced(fn: Function, inputs: Sequence[Tensor], dynamic: bool = False) -> fx.GraphModule:
-    """As Inductor's hook sees it."""
-    mode = "symbolic" if dynamic else "fake"
-    gm = make_fx(fn, select_decomp_table(), tracing_mode=mode)(*inputs)
-    view_to_reshape(gm)
-    return gm
-
-
-def rewritten(fn: Function, *inputs: Tensor, labels: set[str] = LABELS) -> tuple[fx.GraphModule, list[str]]:
-    gm = traced(fn, inputs)
-    fired = rewrite(gm.graph, labels)
-    gm.graph.lint()
-    gm.recompile()
-    return gm, fired
-
-
-def check(fn: Function, *inputs: Tensor, rule: str) -> fx.GraphModule:
-    """The rule fired, and the result is about as near to float64 as before."""
-    gm, fired = rewritten(fn, *inputs)
-    assert rule in fired
-    got, plain = gm(*inputs), fn(*inputs)
-    exact = fn(*[x.double() for x in inputs])
-    assert got.shape == plain.shape and got.dtype == plain.dtype and got.stride() == plain.stride()
-    scale = exact.abs().max() + fn(*[x.double().abs() for x in inputs]).abs().max() * torch.finfo(got.dtype).eps
-    error, before = ((y.double() - exact).abs().max() for y in (got, plain))
-    assert error <= 2 * before + 4 * torch.finfo(got.dtype).eps * scale
-    return gm
-
-
-def targets(gm: fx.GraphModule) -> set[str]:
-    return {str(n.target) for n in gm.graph.nodes if n.op == "call_function"}
-
-
-def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator).to(dtype)
-
+from cudal1_fx_passes.algebra import rewrite
+from tests.algebra_checks import LABELS, Function, check, drawn, rewritten, targets, traced
 
 SUMS: dict[str, Function] = {
     "columns": lambda x, w, b: F.linear(x, w, b).sum(1, keepdim=True),
