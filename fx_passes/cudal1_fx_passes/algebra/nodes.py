@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,12 @@ class Maker:
         with value(self.before).fake_mode:  # type: ignore[attr-defined]
             node.meta["val"] = target(*given, **named)
         return node
+
+    def full(self, number: float, shape: Sequence[int], dtype: torch.dtype | None = None) -> fx.Node:
+        """On the device of what stands behind, and of its dtype unless one is given."""
+        of = value(self.before)
+        named = {"dtype": dtype or of.dtype, "layout": torch.strided, "device": of.device, "pin_memory": False}
+        return self(aten.full.default, list(shape), number, **named)
 
     def wide(self, node: fx.Node) -> fx.Node:
         """In float32, where it is of half precision."""
@@ -82,6 +89,29 @@ def sizes(node: object) -> tuple[int, ...] | None:
 def is_only(node: fx.Node) -> bool:
     """Whether what is computed here is read once."""
     return len(node.users) == 1
+
+
+def may_be_aliased(node: fx.Node) -> bool:
+    """Whether another tensor may stand in its place: neither it nor a view of it leaves the graph."""
+    results = [n.meta.get("val") for n in node.graph.output_node().all_input_nodes]
+    strided = [r for r in results if isinstance(r, Tensor) and r.layout is torch.strided]
+    storage = value(node).untyped_storage()._cdata
+    return all(r.untyped_storage()._cdata != storage for r in strided)
+
+
+def keeps_columns(node: fx.Node) -> bool:
+    """Whether a reshape leaves the last dim."""
+    old, new = sizes(node.args[0]) or (), sizes(node) or ()
+    return bool(old) and old[-1:] == new[-1:]
+
+
+def constant_of(node: object) -> float | None:
+    """The number that it is, or that all its entries are."""
+    if isinstance(node, fx.Node) and node.target is aten.full.default:
+        node = node.args[1]
+    elif isinstance(node, fx.Node) and node.target is aten.scalar_tensor.default:
+        node = node.args[0]
+    return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
 
 
 def reduction(node: fx.Node) -> Reduction | None:

@@ -10,8 +10,11 @@ import torch
 from torch import fx
 
 from cudal1_fx_passes.algebra.averages import average_of_convolution
+from cudal1_fx_passes.algebra.constants import clamp_within_range, constant_result
 from cudal1_fx_passes.algebra.diagonal import product_of_diagonal
 from cudal1_fx_passes.algebra.nodes import Maker, aten, value
+from cudal1_fx_passes.algebra.repeats import product_computed_before
+from cudal1_fx_passes.algebra.singles import logsumexp_of_one, reduction_of_one
 from cudal1_fx_passes.algebra.sums import chain_of_products, product_of_equals, sum_of_product
 
 log = logging.getLogger(__name__)
@@ -25,7 +28,13 @@ class Rule(NamedTuple):
     put: Callable[[fx.Node], fx.Node | None]  # what stands in a node's place; None: it stays
 
 
+# from those that leave out all work to those that move it; what one puts in the next sweep looks at again
 RULES = (
+    Rule("assumes_finite", constant_result),
+    Rule("exact", clamp_within_range),
+    Rule("exact", reduction_of_one),
+    Rule("exact", logsumexp_of_one),
+    Rule("exact", product_computed_before),
     Rule("assumes_finite", product_of_diagonal),
     Rule("reassociates", sum_of_product),
     Rule("reassociates", average_of_convolution),
@@ -64,7 +73,7 @@ def _once(graph: fx.Graph, labels: Collection[str]) -> list[str]:
         for label, put in RULES if node.users else ():
             if label in labels and (new := _laid_out(put(node), node)) is not None:
                 kept = {k: v for k, v in node.meta.items() if k in ("stack_trace", "nn_module_stack")}
-                new.meta |= kept | {META: put.__name__}
+                new.meta = kept | new.meta | {META: put.__name__}  # it may have stood there before
                 node.replace_all_uses_with(new)
                 fired.append(put.__name__)
                 break
