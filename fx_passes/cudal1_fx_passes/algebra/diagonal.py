@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import fx
 
-from cudal1_fx_passes.algebra.nodes import Maker, aten, prims, sizes, value
+from cudal1_fx_passes.algebra.masks import counted
+from cudal1_fx_passes.algebra.nodes import Maker, aten, constant_of, sizes, value
 
 
 def product_of_diagonal(node: fx.Node) -> fx.Node | None:
@@ -39,25 +39,8 @@ def _diagonal(node: Any) -> fx.Node | None:
         mask = mask.args[0]
     if mask.target is not aten.eq.Tensor or value(node).shape != (n, n) or value(entries).numel() != n:
         return None
-    if value(entries).dtype != value(node).dtype or not _is_zero(rest):
+    if value(entries).dtype != value(node).dtype or constant_of(rest) != 0:
         return None
-    sides = [_counted(side, n) for side in mask.args]
+    sides = [counted(side, n) for side in mask.args]
     by_column = value(entries).shape[-1] == n
     return entries if sorted(sides) == ["column", "row"] and by_column else None
-
-
-def _is_zero(node: fx.Node) -> bool:
-    number = node.args[1] if node.target is aten.full.default else node.args[0]
-    return node.target in (aten.full.default, aten.scalar_tensor.default) and number in (0, 0.0)
-
-
-def _counted(node: Any, n: int) -> str:
-    """Whether it is the number of each entry's row or of its column; empty for neither."""
-    dim = "column"
-    if isinstance(node, fx.Node) and node.target is aten.unsqueeze.default:
-        node, at = node.args
-        dim = "row" if at in (-1, 1) else "column" if at in (-2, 0) else ""
-    if not isinstance(node, fx.Node) or node.target is not prims.iota.default:
-        return ""
-    is_whole = node.args == (n,) and node.kwargs == node.kwargs | {"start": 0, "step": 1, "dtype": torch.int64}
-    return dim if is_whole else ""

@@ -16,6 +16,12 @@ from cudal1_fx_passes.algebra.nodes import Maker, aten, value
 from cudal1_fx_passes.algebra.repeats import product_computed_before
 from cudal1_fx_passes.algebra.singles import logsumexp_of_one, reduction_of_one
 from cudal1_fx_passes.algebra.sums import chain_of_products, product_of_equals, sum_of_product
+from cudal1_fx_passes.algebra.triangles import (
+    kept_half_of_product,
+    product_of_triangles,
+    product_with_own_transpose,
+)
+from cudal1_fx_passes.algebra.weights import scale_into_weight
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +46,10 @@ RULES = (
     Rule("reassociates", average_of_convolution),
     Rule("reassociates", product_of_equals),
     Rule("reassociates", chain_of_products),
+    Rule("assumes_finite", product_of_triangles),
+    Rule("reassociates", kept_half_of_product),
+    Rule("reassociates", product_with_own_transpose),
+    Rule("reassociates", scale_into_weight),
 )
 
 

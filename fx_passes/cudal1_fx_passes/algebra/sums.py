@@ -13,6 +13,7 @@ from cudal1_fx_passes.algebra.nodes import (
     Maker,
     aten,
     is_only,
+    keeps_columns,
     number_of,
     reduction,
     sizes,
@@ -81,18 +82,13 @@ def _behind_factors(node: fx.Node) -> tuple[fx.Node, Factors, bool]:
     while is_only(node):
         if (scaled := number_of(node)) is not None:
             node, number = scaled[0], number * scaled[1]
-        elif node.target is aten.reshape.default and _keeps_columns(node):
+        elif node.target is aten.reshape.default and keeps_columns(node):
             node, is_reshaped = node.args[0], True  # type: ignore[assignment]
         elif vector is None and node.target is aten.mul.Tensor and (pair := _vector_of(node)) is not None:
             node, vector = pair
         else:
             break
     return node, Factors(number, vector), is_reshaped
-
-
-def _keeps_columns(node: fx.Node) -> bool:
-    old, new = sizes(node.args[0]) or (), sizes(node) or ()
-    return bool(old) and old[-1:] == new[-1:]
 
 
 def _vector_of(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
