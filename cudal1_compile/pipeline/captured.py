@@ -1,4 +1,4 @@
-"""A compiled graph, recorded as a CUDA graph, for calls that know nothing of it. Of inference: captured_step.py trains.
+"""A compiled graph, of inference (captured_step.py: of training), as a CUDA graph; its callers know nothing of it.
 
     call -> copies of the inputs that move from call to call (parameters and what else stays are read in place)
          -> replay -> copies of the outputs, which are the caller's for good
@@ -113,7 +113,7 @@ def _without_collections() -> Iterator[None]:
 
 @dataclass
 class Inputs:
-    """Of a recording. copied, kept: places. addresses: of what is kept, as it was recorded, by place; else None."""
+    """Of a recording. copied, kept: places. addresses: of what is kept, when it was recorded; else None."""
 
     copied: list[int]
     copies: list[Tensor]

@@ -35,12 +35,12 @@ class _Pair(Recording):
 
     @property
     def is_free(self) -> bool:
-        return self._held is None or bool(self._held.expired())
+        return self._held is None or bool(self._held.expired())  # type: ignore[no-untyped-call]
 
     def hold(self) -> Tensor:
         """Saved with autograd: while it lives the memory belongs to that call."""
         mark = torch.empty(0)
-        self._held = StorageWeakRef(mark.untyped_storage())
+        self._held = StorageWeakRef(mark.untyped_storage())  # type: ignore[no-untyped-call]
         return mark
 
     def run_backward(self, tangents: Sequence[Any]) -> list[Tensor | None]:
@@ -72,7 +72,7 @@ class CapturedStep(Captured):
 
     def _look_at_backward(self, _: Any) -> None:
         self._has_backward = True
-        if torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
+        if torch._C._autograd._get_current_graph_task_keep_graph():
             self._give_up("a backward keeps its graph")
 
     def _is_ready(self) -> bool:
@@ -151,7 +151,7 @@ def _read_by_backward(outputs: Sequence[Any], given: Sequence[Tensor]) -> list[i
 
 def _has_hooks() -> bool:
     """On what is saved for a backward."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None  # type: ignore[attr-defined]
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _nodes(outputs: Any) -> set[Node]:

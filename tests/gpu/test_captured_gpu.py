@@ -10,30 +10,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from captures import Layers, batch, compiled, record_all
 from torch import Tensor, nn
 from trials import new_process
 
 from cudal1_compile.pipeline import captured, choice
-from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.captured import WARM_UP_CALLS, Captured, CudaDevice
-from cudal1_compile.pipeline.compile import Pipeline
 from cudal1_compile.pipeline.process_state import last_plans
 
 pytestmark = pytest.mark.gpu
 
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
-
-
-class Layers(nn.Module):
-    def __init__(self, width: int = 64, depth: int = 6) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.norm = nn.BatchNorm1d(width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = F.gelu(layer(x)) + x
-        return self.norm(x)
 
 
 @pytest.fixture(autouse=True)
@@ -44,26 +31,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
-    """Every graph is recorded, without a trial."""
-    found: list[Captured] = []
-    make = Pipeline._captured
-
-    def remember(self: Pipeline, *args: Any, **settings: Any) -> Any:
-        found.append(make(self, *args, **settings))  # type: ignore[arg-type]
-        return found[-1]
-
-    monkeypatch.setattr(Pipeline, "_captured", remember)
-    monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "captured_inductor")
-    return found
-
-
-def compiled(model: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    return torch.compile(model, backend="cudal1", options={"on_miss": "fallback"} | options)
-
-
-def batch(rows: int = 32, width: int = 64) -> Tensor:
-    return torch.randn(rows, width, device="cuda")
+    return record_all(monkeypatch)
 
 
 @torch.no_grad()
