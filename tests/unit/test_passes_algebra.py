@@ -130,6 +130,16 @@ def test_averages_of_convolutions(
         assert "aten.convolution.default" not in targets(gm)
 
 
+def test_what_all_taps_read_is_summed_once() -> None:
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x, w, padding=1).mean((2, 3))
+
+    gm = check(run, drawn(2, 8, 64, 64), drawn(16, 8, 3, 3), rule="average_of_convolution")
+    sums = [n for n in gm.graph.nodes if n.target is torch.ops.aten.sum.dim_IntList]
+    read = [n.args[0].meta["val"].numel() for n in sums]
+    assert sum(read) < 1.2 * 2 * 8 * 64 * 64
+
+
 def test_averages_that_stay() -> None:
     x, w = drawn(2, 8, 14, 14), drawn(16, 8, 3, 3)
     for fn in (

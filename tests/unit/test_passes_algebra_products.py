@@ -20,7 +20,12 @@ from tests.algebra_checks import LABELS, Function, check, check_training, drawn,
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fires at large sizes does so at small ones."""
-    for name, least in (("LEAST_WIDE", 100), ("LEAST_HALF", 200), ("LEAST_SIDE", 24), ("LEAST_MIRRORED", 30)):
+    for name, least in (
+        ("LEAST_PANEL", 100),
+        ("LEAST_SIDE", 24),
+        ("LEAST_SIDE_OF_HALVES", 24),
+        ("LEAST_MIRRORED", 30),
+    ):
         monkeypatch.setattr(triangles, name, least)
     monkeypatch.setattr(weights, "LEAST", 1 << 10)
 
@@ -65,13 +70,13 @@ def test_half_of_a_product(batch: tuple[int, ...]) -> None:
         assert rewritten(fn, a, b, labels={"exact", "assumes_finite"})[1] == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_with_the_own_transpose(dtype: torch.dtype) -> None:
-    a = drawn(64, 80, dtype=dtype)
+def test_products_with_the_own_transpose() -> None:
+    a = drawn(64, 80)
     for fn in (lambda a: a @ a.t(), lambda a: a.t() @ a):
         gm = check(fn, a, rule="product_with_own_transpose")
         assert multiplications(gm) <= 0.7 * fn(a).numel() * a.numel() / len(fn(a))
         assert torch.equal(gm(a), gm(a).t())
+        assert rewritten(fn, a.bfloat16())[1] == []
     for fn in (lambda a: a @ a.cos().t(), lambda a: a[:, :64] @ a[:, :64], lambda a: a[:20] @ a[:20].t()):
         assert rewritten(fn, a)[1] == []
 
@@ -143,11 +148,11 @@ def test_small_and_changing_sizes_stay() -> None:
     assert rewrite(traced(fn, [drawn(48, 48), drawn(48, 48)], dynamic=True).graph, LABELS) == []
 
 
-FROM: list[tuple[Function, int, int]] = [  # rows of float32 and of bfloat16, from which it fires
-    (TRIANGLES["both lower"], 2048, 4096),
-    (TRIANGLES["left"], 4096, 4096),
-    (lambda a, b: torch.triu(a @ b), 4096, 4096),
-    (lambda a, b: a @ a.t(), 4096, 8192),
+FROM: list[tuple[Function, int, int | None]] = [  # rows of float32 and of bfloat16, from which it fires
+    (TRIANGLES["both lower"], 2048, 8192),
+    (TRIANGLES["left"], 4096, 8192),
+    (lambda a, b: torch.triu(a @ b), 4096, 8192),
+    (lambda a, b: a @ a.t(), 4096, None),
 ]
 
 
@@ -156,7 +161,7 @@ def test_panels_keep_a_large_gpu_busy(case: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()  # sizes as they are
     fn, *least = FROM[case]
     for dtype, size in zip((torch.float32, torch.bfloat16), least, strict=True):
-        for n in (size // 2, size):
+        for n in (size // 2, size) if size else (16384,):
             assert len(fired_on_a_gpu(fn, (n, n), (n, n), dtype=dtype)) == (n == size), (dtype, n)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -9,7 +10,9 @@ from torch import fx
 
 from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, number_of, reduction, sizes
 
-MOST_TAPS = 64  # slices of the image that are summed
+Range = tuple[int, int, int]  # start, stop, step
+
+MOST_TAPS = 64
 LESS = 16  # times as many multiplications as elements are read, at least
 
 
@@ -36,7 +39,7 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     if found.dims != tuple(range(2, rank)) or prod(taps[2:]) > MOST_TAPS:
         return None
     channels = taps[1] if transposed else taps[0]
-    if channels * prod(shape[2:]) * prod(taps[2:]) < LESS * taps[2] * prod(image[2:]):
+    if channels * prod(shape[2:]) * prod(taps[2:]) < LESS * prod(image[2:]):
         return None
     axes: list[Any] = list(zip(image[2:], shape[2:], stride, padding, dilation, strict=True))  # type: ignore[arg-type]
     ranges = [
@@ -46,13 +49,13 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     if any(start >= stop for some in ranges for start, stop, _ in some):
         return None
     make = Maker(node)
-    sums = [make.wide(x)]  # type: ignore[arg-type]
-    for some in ranges:
-        sums = [make.sum(make(aten.slice.Tensor, s, 2, *r), 2, keepdim=False) for s in sums for r in some]
-    stacked = make(aten.cat.default, [make(aten.unsqueeze.default, s, 2) for s in sums], 2)
-    rows = make(aten.reshape.default, stacked, [image[0], -1])
+    read = make(aten.reshape.default, make.wide(x), [*image[:2], 1, *image[2:]])  # type: ignore[arg-type]
+    for some in ranges:  # instead of an axis of the image its taps, before those of earlier axes
+        read = make(aten.cat.default, _sums(make, read, some), 2)
+    rows = make(aten.reshape.default, read, [image[0], -1])
     factors = make.wide(weight)  # type: ignore[arg-type]
-    order = [0, *range(2, rank), 1] if transposed else [*range(1, rank), 0]
+    last_first = reversed(range(2, rank))
+    order = [0, *last_first, 1] if transposed else [1, *last_first, 0]
     columns = make(aten.reshape.default, make(aten.permute.default, factors, order), [-1, channels])
     part = make(aten.mm.default, rows, columns)
     if bias is not None:
@@ -60,7 +63,37 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     return make.like(make.scaled(part, number / (prod(shape[2:]) if found.is_mean else 1)), node)
 
 
-def _range(axis: tuple[int, int, int, int, int], tap: int, transposed: bool) -> tuple[int, int, int]:
+def _sums(make: Maker, node: fx.Node, ranges: Sequence[Range]) -> list[fx.Node]:
+    """Over the first axis of the image, for each tap; what all taps of a step's remainder read is summed once."""
+    cores: dict[int, fx.Node] = {}
+    found = []
+    for start, stop, step in ranges:
+        alike = [r for r in ranges if r[0] % step == start % step]
+        first, end = max(r[0] for r in alike), min(_end(r) for r in alike)
+        if first >= end:
+            found.append(_sum(make, node, (start, stop, step)))
+            continue
+        if start % step not in cores:
+            cores[start % step] = _sum(make, node, (first, end, step))
+        whole = cores[start % step]
+        for low, high in ((start, first), (end + step - 1, _end((start, stop, step)))):
+            if low < high:
+                whole = make(aten.add.Tensor, whole, _sum(make, node, (low, high, step)))
+        found.append(whole)
+    return found
+
+
+def _sum(make: Maker, node: fx.Node, over: Range) -> fx.Node:
+    return make.sum(make(aten.slice.Tensor, node, 3, *over), 3, keepdim=False)
+
+
+def _end(over: Range) -> int:
+    """One beyond the last place that is read."""
+    start, stop, step = over
+    return start + (stop - 1 - start) // step * step + 1
+
+
+def _range(axis: tuple[int, int, int, int, int], tap: int, transposed: bool) -> Range:
     """Start, stop and step of what a tap reads of an axis.
 
     axis: the image's size, the positions of the result, stride, padding, dilation.

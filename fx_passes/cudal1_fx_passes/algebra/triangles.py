@@ -12,11 +12,10 @@ from torch import fx
 from cudal1_fx_passes.algebra.masks import Triangle, keeps_matrices, triangle
 from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, prims, sizes, value
 
-# elements of a panel of 4 and of 2 bytes, below which it does not keep a large GPU busy: about 132 tiles
-LEAST_WIDE, LEAST_HALF = 1 << 21, 1 << 22
+LEAST_PANEL = 1 << 21  # elements, below which it does not keep a large GPU busy: about 132 tiles
 MOST_PANELS = 8
-LEAST_SIDE = 1024  # of all three sizes
-LEAST_MIRRORED = 4096  # of all three sizes; twice as many for halves, whose products take less time than copies
+LEAST_SIDE, LEAST_SIDE_OF_HALVES = 1024, 8192  # of all three sizes; 0.73x at 4096 of bfloat16
+LEAST_MIRRORED = 4096  # of all three sizes; never for halves, whose products take no longer than the copies
 SAVED = 0.3  # of the multiplications, at least
 
 
@@ -62,7 +61,7 @@ def product_with_own_transpose(node: fx.Node) -> fx.Node | None:
     if node.target is not aten.mm.default or node.kwargs or not _is_mirrored(*node.args):
         return None
     given: Any = node.args
-    if min(sizes(given[0]) or (0,)) < LEAST_MIRRORED * (2 if _is_half(node) else 1):
+    if _is_half(node) or min(sizes(given[0]) or (0,)) < LEAST_MIRRORED:
         return None
     lower = _in_panels(node, None, None, Triangle(True, 0))
     if lower is None:
@@ -95,10 +94,12 @@ def _kept(node: fx.Node) -> Triangle | None:
 def _in_panels(node: fx.Node, a: Triangle | None, b: Triangle | None, kept: Triangle | None) -> fx.Node | None:
     given: Any = node.args
     shape, of_a = sizes(node), sizes(given[0])
-    if shape is None or of_a is None or sizes(given[1]) is None or min(shape[-2:] + of_a[-1:]) < LEAST_SIDE:
+    if shape is None or of_a is None or sizes(given[1]) is None:
+        return None
+    if min(shape[-2:] + of_a[-1:]) < (LEAST_SIDE_OF_HALVES if _is_half(node) else LEAST_SIDE):
         return None
     m, n, k = *shape[-2:], of_a[-1]
-    count = max(1, min(MOST_PANELS, prod(shape) // (LEAST_HALF if _is_half(node) else LEAST_WIDE)))
+    count = max(1, min(MOST_PANELS, prod(shape) // LEAST_PANEL))
     is_by_rows = a is not None or kept is not None
     if is_by_rows:
         blocks = [_of_rows(rows, n, k, a, b, kept) for rows in _panels(m, count)]
