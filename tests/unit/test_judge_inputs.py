@@ -24,7 +24,7 @@ from cudal1_compile.judge.inputs.extremes import (
 from cudal1_compile.judge.inputs.floats import MIXED
 from cudal1_compile.judge.inputs.indices import IndexRange, index_range, markers
 from cudal1_compile.judge.inputs.make import DISTRIBUTIONS, make_inputs
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
+from cudal1_compile.judge.inputs.names import TIED_VALUES
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.text import parse_program

@@ -28,8 +28,8 @@ from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.checks.trial import Trial, TrialStopped, Wrong
-from cudal1_compile.judge.inputs.literal_targeted import LITERAL_LARGE, LITERAL_TARGETED
 from cudal1_compile.judge.inputs.make import derive_seed
+from cudal1_compile.judge.inputs.names import LITERAL_LARGE, LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of

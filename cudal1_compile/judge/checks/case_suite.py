@@ -53,6 +53,7 @@ from cudal1_compile.judge.inputs.make import (
     with_strides,
     without_zero_divisors,
 )
+from cudal1_compile.judge.inputs.names import SPARSE_SPIKE, TIED_VALUES
 from cudal1_compile.judge.inputs.sizes import (
     LARGE_ELEMENTS,
     OWN_SIZES,
@@ -62,8 +63,7 @@ from cudal1_compile.judge.inputs.sizes import (
     tensor_bytes,
     tensor_elements,
 )
-from cudal1_compile.judge.inputs.sparse_spikes import BASES, SPARSE_SPIKE, sparse_spikes
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
+from cudal1_compile.judge.inputs.sparse_spikes import BASES, sparse_spikes
 from cudal1_compile.judge.oracle.compare import Expected, usable
 from cudal1_compile.judge.oracle.f32_accumulation import held_by, keeps_float32, widened
 from cudal1_compile.judge.oracle.memory import oracle_bytes

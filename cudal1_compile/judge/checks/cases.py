@@ -19,9 +19,7 @@ from torch import Tensor
 from cudal1_compile.judge.checks.division import Slices, cut_of
 from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.lines import base_of
-from cudal1_compile.judge.inputs.literal_targeted import LITERAL_LARGE, LITERAL_TARGETED
-from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
+from cudal1_compile.judge.inputs.names import LITERAL_LARGE, LITERAL_TARGETED, SPARSE_SPIKE, TIED_VALUES
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
 from cudal1_compile.judge.oracle.chunks import Part, chunked, chunked_roughly
 from cudal1_compile.judge.oracle.compare import (

@@ -32,8 +32,9 @@ from cudal1_compile.judge.checks.guarded_memory import (
     scratch_specs,
 )
 from cudal1_compile.judge.checks.trial import Right, Runner, Wrong
-from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED, by_distribution, foreign_numbers
+from cudal1_compile.judge.inputs.literal_targeted import by_distribution, foreign_numbers
 from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_compile.judge.inputs.names import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.judge.oracle.f32_accumulation import keeps_float32, widened
 from cudal1_compile.judge.oracle.memory import oracle_bytes

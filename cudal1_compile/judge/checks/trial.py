@@ -36,7 +36,7 @@ from cudal1_compile.judge.checks.guarded_memory import (
 )
 from cudal1_compile.judge.checks.redzones import Take, lone_memory
 from cudal1_compile.judge.inputs.make import as_one
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
+from cudal1_compile.judge.inputs.names import TIED_VALUES
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.launch_table import ALIGNMENT as SKEW
 from cudal1_fx_passes.program.ir import Program

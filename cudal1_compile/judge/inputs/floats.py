@@ -27,7 +27,8 @@ from cudal1_compile.judge.inputs.extremes import (
     with_nonfinite,
 )
 from cudal1_compile.judge.inputs.lines import FIRST_LINE, coordinate, lines, one_a_line, place_along, reduced_dims
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, at_rest, rests, with_ties
+from cudal1_compile.judge.inputs.names import TIED_VALUES
+from cudal1_compile.judge.inputs.tied_values import at_rest, rests, with_ties
 from cudal1_compile.judge.inputs.wide_integers import with_wide_integers
 from cudal1_compile.judge.oracle.error_budget import LARGEST, UNIT
 from cudal1_compile.judge.oracle.exact_values import behind

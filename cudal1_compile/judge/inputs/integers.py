@@ -24,8 +24,9 @@ from cudal1_compile.judge.inputs.indices import (
     reads_inside,
 )
 from cudal1_compile.judge.inputs.lines import lines, one_a_line, reduced_dims
+from cudal1_compile.judge.inputs.names import TIED_VALUES
 from cudal1_compile.judge.inputs.sizes import OWN_SIZES
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, masks
+from cudal1_compile.judge.inputs.tied_values import masks
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import ANY, INT_DTYPES, Input, Program
 

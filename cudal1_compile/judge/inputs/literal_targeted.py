@@ -28,11 +28,11 @@ from torch import Tensor
 
 from cudal1_compile.judge.inputs.extremes import reaches_integers
 from cudal1_compile.judge.inputs.lines import lines
+from cudal1_compile.judge.inputs.names import LITERAL_LARGE, LITERAL_TARGETED
 from cudal1_compile.judge.inputs.sizes import USUAL, body_of, in_decimal
 from cudal1_compile.judge.oracle.error_budget import UNIT
 from cudal1_fx_passes.program.ir import Input, Literal, Program
 
-LITERAL_TARGETED, LITERAL_LARGE = "named", "named_large"
 LARGE = 1e15  # numbers from there on have cases of their own: a product of two may leave float32
 MAX_NUMBERS = 256
 MAX_CASES = 32

@@ -32,7 +32,8 @@ from cudal1_compile.judge.inputs.floats import MIXED, NEAR, coherent_mantissa, f
 from cudal1_compile.judge.inputs.integers import booleans, integer_bounds, integers
 from cudal1_compile.judge.inputs.lines import base_of, first_line
 from cudal1_compile.judge.inputs.literal_targeted import on_numbers
-from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, at_rest, together
+from cudal1_compile.judge.inputs.names import TIED_VALUES
+from cudal1_compile.judge.inputs.tied_values import at_rest, together
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program, Ref

@@ -18,7 +18,6 @@ from cudal1_fx_passes.program.evaluate import run_values
 from cudal1_fx_passes.program.ir import Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 
-SPARSE_SPIKE = "needle"
 BASES = ("edges", "integers", "normal", "nonfinite")  # distributions whose inputs are moved
 _LARGEST = ("any", "amax", "argmax")
 _SMALLEST = ("all", "amin", "argmin")

@@ -17,7 +17,6 @@ from cudal1_compile.judge.inputs.lines import coordinate, lines, reduced_dims
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Input, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 
-TIED_VALUES = "coincident"
 _KINDS = 7
 _WHOLE = 3000.0
 _FACTORS = {"mul", "div", "pow"}
