@@ -115,10 +115,11 @@ def _compile(
 def _begin_ahead(settings: Options, device: torch.device) -> None:
     """Lets the judge's processes import while this one imports Inductor: where no plan can be stored yet."""
     from cudal1_compile.dispatch.kernel_cache import has_store
-    from cudal1_compile.judge.sandbox import fork_server
 
     writes = settings.on_miss == "synthesize" and settings.budget_s > 0 and device.type == "cuda"
     if writes and not has_store(settings.cache_dir):
+        from cudal1_compile.judge.sandbox import fork_server
+
         fork_server.prepare()
 
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
@@ -26,13 +26,13 @@ from cudal1_compile.generate.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import is_light
 from cudal1_compile.generate.protocol import Generator, WarmsUp, leave_device
-from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sandbox import fork_server
-from cudal1_compile.judge.sandbox.fork_server import ForkServer
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_fx_passes.program.precision import products_may_use_tf32
+
+if TYPE_CHECKING:  # a warm start has no judge
+    from cudal1_compile.judge.judge import Judge
+    from cudal1_compile.judge.sandbox.fork_server import ForkServer
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ class Preparation:
         return self._generator.get()
 
     def _make_judge(self) -> Judge:
+        from cudal1_compile.judge.judge import Judge
+        from cudal1_compile.judge.limits import Limits
+
         if self._place.device.type == "cpu":
             return Judge(self._place.target)
         self._prepare()
@@ -92,6 +95,8 @@ class Preparation:
         return in_own_process(found, self._fork_server)
 
     def _prepare(self) -> None:
+        from cudal1_compile.judge.sandbox import fork_server
+
         if self._fork_server is None:
             self._fork_server = fork_server.prepare()
 

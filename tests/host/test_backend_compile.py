@@ -35,6 +35,7 @@ from cudal1_compile.generate import bundled
 from cudal1_compile.inductor import fused_lowering, hook
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import place, preparation, process_state
@@ -179,7 +180,7 @@ def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.
     def note(name: str, run: Any) -> Any:
         return lambda *args: (done.append(name), run(*args))[1]
 
-    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: None)
+    monkeypatch.setattr(fork_server, "prepare", lambda: None)
     monkeypatch.setattr(preparation.Preparation, "begin", note("begin", begin))
     monkeypatch.setattr(Judge, "close", note("close", close))
     monkeypatch.setattr(pipeline, "collect", note("collect", collect))
@@ -438,7 +439,7 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
 def test_candidates_that_crash_hang_or_lie(
     body: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(preparation, "Judge", partial(Judge, limits=Limits(host_s=2.0)))
+    monkeypatch.setattr("cudal1_compile.judge.judge.Judge", partial(Judge, limits=Limits(host_s=2.0)))
     check(compile_(Fixed(body), budget_s=30))
     line = summary(capsys)
     assert "unprofitable 1" in line or "untuned 1" in line

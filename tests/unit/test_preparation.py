@@ -19,7 +19,7 @@ from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import parse_options
-from cudal1_compile.pipeline import preparation, process_state
+from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.generator_process import GeneratorProcess
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
@@ -45,8 +45,8 @@ class Judge:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Judge]:
     found: list[Judge] = []
-    monkeypatch.setattr(preparation, "Judge", lambda target: Judge(found, lambda: None))
-    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: None)
+    monkeypatch.setattr("cudal1_compile.judge.judge.Judge", lambda target: Judge(found, lambda: None))
+    monkeypatch.setattr(fork_server, "prepare", lambda: None)
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_judge_that_nobody_wants_is_closed_and_not_waited_for(
     made: list[Judge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(preparation, "Judge", lambda target: Judge(made, go_on.wait))
+    monkeypatch.setattr("cudal1_compile.judge.judge.Judge", lambda target: Judge(made, go_on.wait))
     with prepared() as preparing:
         preparing.begin()
         assert preparing._judge._coming is not None
@@ -106,8 +106,8 @@ def test_what_its_making_raises_is_raised_where_it_is_awaited(monkeypatch: pytes
     def fail(target: Target) -> Any:
         raise BuildError("no NVRTC")
 
-    monkeypatch.setattr(preparation, "Judge", fail)
-    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: None)
+    monkeypatch.setattr("cudal1_compile.judge.judge.Judge", fail)
+    monkeypatch.setattr(fork_server, "prepare", lambda: None)
     with prepared() as preparing:
         preparing.begin()
         for _ in range(2):
@@ -147,8 +147,8 @@ def test_on_a_gpu_the_bundled_generator_is_a_process_that_has_the_judges_fork_se
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     prepared_server, begun = fork_server.ForkServer(), list[fork_server.ForkServer]()
-    monkeypatch.setattr(preparation.fork_server, "prepare", lambda: begun.append(prepared_server) or begun[-1])
-    monkeypatch.setattr(preparation, "Judge", lambda target: pytest.fail("it is not asked for"))
+    monkeypatch.setattr(fork_server, "prepare", lambda: begun.append(prepared_server) or begun[-1])
+    monkeypatch.setattr("cudal1_compile.judge.judge.Judge", lambda target: pytest.fail("it is not asked for"))
     make_checkpoint(tmp_path)
     own, other = BundledGenerator(BundledConfig(tmp_path, "cuda")), Generator(lambda: None)
     place = TargetDevice(torch.device("cuda", 0), Target("cuda", "H100", "sm_90a", 132, 227 << 10, 50 << 20))
