@@ -22,9 +22,11 @@ from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator, leave_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.pipeline.generator_process import in_own_process
-from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
-from cudal1_compile.synthesis.progress import Event, TargetKind, describe
+from cudal1_compile.runtime.target import Target, TargetKind, detect_target
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
+from cudal1_compile.synthesis.progress import Event, describe
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_fx_passes.program.text import parse_program
 
 ROUNDS = 3

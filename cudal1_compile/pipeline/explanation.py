@@ -23,7 +23,7 @@ from cudal1_compile.inductor.graph_plan import AnchorSeen, GraphPhase, GraphPlan
 from cudal1_compile.options import Options, parse_options
 from cudal1_compile.pipeline.place import find_device, no_device, place_of
 from cudal1_compile.pipeline.summary import region_line, summary_line
-from cudal1_compile.synthesis.progress import TargetKind
+from cudal1_compile.runtime.target import TargetKind
 from cudal1_fx_passes.fusion.anchors import taken_cut
 
 

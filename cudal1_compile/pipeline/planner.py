@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from cudal1_cache.bundle import Verified
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import Entry, RegionText
 from cudal1_cache.store import Store
@@ -42,7 +41,6 @@ from cudal1_compile.inductor.graph_plan import (
     SeenRegion,
     load_kernel,
 )
-from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.verdict import Timing
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
@@ -51,13 +49,13 @@ from cudal1_compile.pipeline.heard import Heard
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.preparation import Preparation
 from cudal1_compile.pipeline.process_state import Session
-from cudal1_compile.pipeline.progress import LineProgress
-from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
-from cudal1_compile.synthesis.budget import Timer
-from cudal1_compile.synthesis.progress import Preparing
-from cudal1_compile.synthesis.records import why_outdated, why_stale
-from cudal1_compile.synthesis.reverify import verify_again
+from cudal1_compile.synthesis.budget import Budget, Timer
+from cudal1_compile.synthesis.validity import why_outdated, why_stale
 from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
+
+if TYPE_CHECKING:  # what judges and writes is imported where that begins: a warm start does neither
+    from cudal1_compile.judge.judge import Judge
+    from cudal1_compile.synthesis.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +117,7 @@ class Planner:
     def _without_kernel(self, seen: SeenRegion, entry: Entry) -> PlannedRegion:
         """Inductor's region, or aten's, for as long as that holds."""
         tried = json.loads(entry.versions_json).get("generator")
-        if self.generator_name not in (None, tried) and entry.status != "at_floor":
+        if entry.status != "at_floor" and self.generator_name not in (None, tried):
             return self._untuned(seen, f"unprofitable by {tried}; {self.generator_name} was not asked yet")
         status: RegionOutcome = "unprofitable" if entry.status == "kernel" else entry.status
         if (why := why_stale(entry, self.place.target)) is not None:
@@ -321,6 +319,9 @@ class Planner:
         return entry if why_outdated(entry, self.place.target) is not None else None
 
     def _verified(self, seen: SeenRegion, entry: Entry, judge: Judge) -> PlannedRegion:
+        from cudal1_cache.bundle import Verified
+        from cudal1_compile.synthesis.reverify import verify_again
+
         try:
             found = verify_again(self.store, seen.program, entry, self.place.target, judge)
         except (RuntimeError, OSError, ValueError, KeyError, CacheError) as error:
@@ -337,6 +338,10 @@ class Planner:
         return {r.fingerprint: self._answer(r.seen, o) for r, o in zip(untuned, outcomes, strict=True)}
 
     def _run(self, untuned: Sequence[PlannedRegion], timer: Timer) -> list[Outcome]:
+        from cudal1_compile.pipeline.progress import LineProgress
+        from cudal1_compile.synthesis.progress import Preparing
+        from cudal1_compile.synthesis.rounds import synthesize_all
+
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
         counts = [r.seen.count for r in untuned]
@@ -370,6 +375,8 @@ class Planner:
             raise InvalidOption(f"option {error}") from None
 
     def _answer(self, seen: SeenRegion, outcome: Outcome) -> PlannedRegion:
+        from cudal1_compile.synthesis.outcome import Unfinished, Unprofitable, Won
+
         match outcome.result:
             case Won(entry) if not allows(self.options.numerics, entry.numerics):
                 return self._untuned(seen, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")

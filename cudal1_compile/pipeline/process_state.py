@@ -21,7 +21,7 @@ from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline.first_calls import FirstCalls
 from cudal1_compile.pipeline.trace import PassLog, PassRun
-from cudal1_compile.synthesis import ProcessBudget
+from cudal1_compile.synthesis.budget import ProcessBudget
 
 LAST_PLANS = 32  # compiles that are remembered
 

@@ -12,7 +12,8 @@ import time
 from typing import TextIO
 
 from cudal1_compile.pipeline.trace import SOURCES, shorten
-from cudal1_compile.synthesis.progress import Done, Event, Proposed, TargetKind, describe
+from cudal1_compile.runtime.target import TargetKind
+from cudal1_compile.synthesis.progress import Done, Event, Proposed, describe
 
 CLEAR_LINE = "\r\x1b[K"
 WIDTH = 110  # characters; longer lines wrap and cannot be rewritten

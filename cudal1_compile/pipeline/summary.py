@@ -19,7 +19,7 @@ from cudal1_compile.config import debug_level
 from cudal1_compile.inductor.graph_plan import CAPTURED, GraphPlanned, PlannedRegion
 from cudal1_compile.pipeline.process_state import Totals
 from cudal1_compile.pipeline.trace import REGIONS, say
-from cudal1_compile.synthesis.progress import TargetKind, show_score
+from cudal1_compile.runtime.target import TargetKind, show_score
 
 REASON_CHARACTERS = 160
 

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 
 KEY_VERSION = 1
+TargetKind = Literal["cuda", "host"]
 HOST_ARCH = platform.machine() or "unknown"
 GPU_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100")  # what the tests build for
 _ARCH_SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
@@ -25,7 +26,7 @@ _ARCH_SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
 class Target:
     """kind, the device's name, NVRTC's arch (or the CPU's), and the sizes a schedule depends on."""
 
-    kind: Literal["cuda", "host"]
+    kind: TargetKind
     name: str
     arch: str  # sm_90a, or x86_64
     sm_count: int
@@ -60,6 +61,11 @@ def detect_target(device: torch.device) -> Target:
     arch = _ARCH_SPECIFIC.get((p.major, p.minor), f"sm_{p.major}{p.minor}")
     shared = int(getattr(p, "shared_memory_per_block_optin", p.shared_memory_per_block))
     return Target("cuda", p.name, arch, p.multi_processor_count, shared, int(p.L2_cache_size))
+
+
+def show_score(value: float, kind: TargetKind) -> str:
+    """`1.31x`, or on the host target `cost 0.76 of one operation at a time`."""
+    return f"{value:.2f}x" if kind == "cuda" else f"cost {1 / value:.2f} of one operation at a time"
 
 
 def free_memory(device: torch.device) -> int:

@@ -14,7 +14,8 @@ from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, RegionText
 from cudal1_cache.store import History, Store
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import Target
-from cudal1_compile.synthesis.records import DEFERRED, why_stale
+from cudal1_compile.synthesis.records import DEFERRED
+from cudal1_compile.synthesis.validity import why_stale
 
 log = logging.getLogger(__name__)
 

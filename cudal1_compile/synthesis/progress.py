@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from cudal1_compile.runtime.target import TargetKind, show_score
 from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
-
-TargetKind = Literal["cuda", "host"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +124,6 @@ def describe(event: Event, kind: TargetKind) -> str:
             return f"cudal1: regions that another process writes kernels for: {regions}; waiting for them, {left}"
         case Done(region, regions, outcome):
             return f"cudal1: region {region}/{regions} {outcome.fingerprint[:12]}: {_ended(outcome, kind)}, {left}"
-
-
-def show_score(value: float, kind: TargetKind) -> str:
-    """`1.31x`, or on the host target `cost 0.76 of one operation at a time`."""
-    return f"{value:.2f}x" if kind == "cuda" else f"cost {1 / value:.2f} of one operation at a time"
 
 
 def _best(value: float | None, kind: TargetKind) -> str:

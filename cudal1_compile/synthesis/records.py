@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -17,7 +16,6 @@ from functools import lru_cache
 from cudal1_cache.keys import EntryKey, UnprofitableKey
 from cudal1_cache.rows import ACCEPTED, TIMED, Attempt, Entry, EntryStatus, RegionText
 from cudal1_compile.codegen.replies import complete, design_of
-from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.verdict import (
     Accepted,
     Deferred,
@@ -29,13 +27,13 @@ from cudal1_compile.judge.verdict import (
     Verdict,
     parse_proof,
 )
-from cudal1_compile.judge.versions import outdated, versions
+from cudal1_compile.judge.versions import versions
 from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_reply, text_fault
 from cudal1_compile.kernel.text import normalised_digest
-from cudal1_compile.runtime.build import Binary, Resources
-from cudal1_compile.runtime.source import PARTS, header_text
+from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.validity import HEADER, KERNELS, header_digest
 from cudal1_fx_passes.program.text import parse_program
 
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
@@ -45,21 +43,7 @@ AT_FLOOR: EntryStatus = "at_floor"
 UNPAIRED = 1.05  # how far a ratio of times of different moments may be off
 FLOOR_SHARE = 0.92  # of the faster baseline, from which on no candidate is asked for
 TASK = "task"  # the stage of an attempt of whose region none can be verified
-DAY_S = 24 * 3600.0
-HOLDS_S = 30 * DAY_S  # what was decided without a kernel
 KEPT_CHARACTERS = 400  # of what is no reply
-KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
-HEADER = "header"  # there too: digest of the headers that it was built with
-
-
-DEVICE_HEADERS = ("cudal1.cuh", *PARTS)
-HEADERS = {"cuda": DEVICE_HEADERS, "host": ("host.h", *DEVICE_HEADERS)}
-
-
-def header_digest(target: Target) -> str:
-    """sha256 of the headers that every kernel for this target is built with."""
-    text = "\0".join(header_text(name) for name in HEADERS[target.kind])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,47 +229,6 @@ def with_binary(entry: Entry, binary: Binary) -> Entry:
     kernels = {name: asdict(found) for name, found in binary.kernels.items()}
     known = json.loads(entry.versions_json) | {KERNELS: kernels}
     return replace(entry, image=binary.image, image_arch=binary.arch, versions_json=json.dumps(known))
-
-
-def check_identity(entry: Entry, text: str, target: Target) -> None:
-    """Raises LaunchError where an id is not that of the kernel's source, plan, headers, target and region."""
-    if entry.target != target.key:
-        raise LaunchError(f"it was made for another target than {target.name}")
-    if (own := own_id(entry, text, target)) != entry.entry_id:
-        raise LaunchError(
-            f"its id should be {own[:12]}, that of its source, launch plan, headers, target and region; "
-            "it is not what the judge accepted under this id"
-        )
-
-
-def own_id(entry: Entry, text: str, target: Target) -> str:
-    """The id that a kernel of this source and these headers has for a region's text."""
-    header = json.loads(entry.versions_json).get(HEADER, "")
-    return EntryKey(text, normalised_digest(entry.code), header, target.arch, entry.numerics).id
-
-
-def stored_binary(entry: Entry, target: Target) -> Binary | None:
-    """The binary that with_binary stored, ready to load; None where there is none, or it is for another arch."""
-    kernels = json.loads(entry.versions_json).get(KERNELS)
-    if not entry.image or not kernels or entry.image_arch != target.arch:
-        return None
-    found = {name: Resources(**resources) for name, resources in kernels.items()}
-    return Binary(target.kind, entry.image_arch, entry.image, found)
-
-
-def why_outdated(entry: Entry, target: Target) -> str | None:
-    """The first version that an entry was not measured under. None: it holds here."""
-    return outdated(json.loads(entry.versions_json), target)
-
-
-def why_stale(entry: Entry, target: Target) -> str | None:
-    """Why a region that was decided without a kernel is asked for again; None while that holds."""
-    age_s = time.time() - entry.created
-    if age_s > HOLDS_S:
-        return f"that was {age_s / DAY_S:.0f} days ago"
-    if json.loads(entry.versions_json).get("header") != header_digest(target):
-        return "the device header has changed"
-    return why_outdated(entry, target)
 
 
 def to_unprofitable(

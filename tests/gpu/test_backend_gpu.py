@@ -23,7 +23,8 @@ from cudal1_compile.dispatch import registry
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.pipeline import choice, planner
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.synthesis import Budget, scheduler, task
+from cudal1_compile.synthesis import scheduler, task
+from cudal1_compile.synthesis.budget import Budget
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.template_generator import TemplateGenerator
 

@@ -16,7 +16,9 @@ from cudal1_cache import Store
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_compile.synthesis import Budget, Unfinished, Unprofitable, Won, synthesize
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Unfinished, Unprofitable, Won
+from cudal1_compile.synthesis.rounds import synthesize
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program

@@ -27,7 +27,7 @@ from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_compile.synthesis import records
+from cudal1_compile.synthesis import validity
 from cudal1_compile.synthesis.reverify import verify_entry
 
 pytestmark = pytest.mark.host
@@ -148,13 +148,13 @@ def test_a_kernel_is_not_barred_by_a_machine_that_cannot_judge(
 def test_what_was_decided_without_a_kernel_is_asked_again_after_a_month(
     status: EntryStatus, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = json.dumps({"generator": Silent.name, "header": records.header_digest(HOST)} | versions.versions(HOST))
+    kept = json.dumps({"generator": Silent.name, "header": validity.header_digest(HOST)} | versions.versions(HOST))
     key = UnprofitableKey(SEEN.fingerprint, HOST.key).id
     without = Entry(key, SEEN.fingerprint, HOST.key, status, versions_json=kept, reason="slow", verdicts=3)
 
     def after(days: float) -> PlannedRegion:
         with open_store(cudal1_cache_dir) as store:
-            store.put_entry(replace(without, created=time.time() - days * records.DAY_S))
+            store.put_entry(replace(without, created=time.time() - days * validity.DAY_S))
         return planner().look_up(SEEN)
 
     held = after(29.0)

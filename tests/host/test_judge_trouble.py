@@ -29,7 +29,8 @@ from cudal1_compile.judge.sandbox import build_budget
 from cudal1_compile.judge.verdict import Rejected
 from cudal1_compile.runtime import hostbuild, toolchain
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Unfinished, Won, synthesize
+from cudal1_compile.synthesis.outcome import Unfinished, Won
+from cudal1_compile.synthesis.rounds import synthesize
 from cudal1_fx_passes.program.canonical import fingerprint
 from tests.runtime_kernels import BOMB
 

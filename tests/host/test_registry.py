@@ -19,8 +19,8 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.runtime.hostrun import HostRun
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import proven as module
-from cudal1_compile.synthesis.records import own_id
 from cudal1_compile.synthesis.reverify import verify_entry
+from cudal1_compile.synthesis.validity import own_id
 from tests.host.test_cli_reverify import CODE, KERNEL, REGION
 
 CPU = torch.device("cpu")

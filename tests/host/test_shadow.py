@@ -39,7 +39,7 @@ from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import shadow
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis.records import own_id
+from cudal1_compile.synthesis.validity import own_id
 
 pytestmark = pytest.mark.host
 

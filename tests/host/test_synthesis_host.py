@@ -28,7 +28,9 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred
 from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, Unfinished, Unprofitable, Won, synthesize
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Unfinished, Unprofitable, Won
+from cudal1_compile.synthesis.rounds import synthesize
 from cudal1_compile.synthesis.task import RegionTask
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
@@ -190,7 +192,7 @@ CHILD = """
     from cudal1_compile.dispatch.kernel_cache import open_store
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.runtime.target import HOST
-    from cudal1_compile.synthesis import synthesize
+    from cudal1_compile.synthesis.rounds import synthesize
     from cudal1_compile.judge.limits import Limits
     from cudal1_compile.synthesis.progress import Judging
     from test_synthesis_host import BUDGET, code, program, scripted

@@ -34,7 +34,8 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_compile.synthesis.progress import Waiting
 from cudal1_fx_passes.program.text import parse_program
 

@@ -34,7 +34,7 @@ from benchmarks.model_kernels import OUTSIDE, Launch
 from benchmarks.side_by_side import Place
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.verdict import Deferred, Rejected
-from cudal1_compile.synthesis import Outcome, Unfinished
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished
 from cudal1_compile.synthesis.progress import Done, Preparing
 from cudal1_fx_passes.program.text import print_program
 

@@ -42,8 +42,10 @@ from cudal1_cache.rows import Attempt
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.pipeline.choice import USUAL_CALLS, VariantTrial
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, Unprofitable, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Unprofitable
 from cudal1_compile.synthesis.progress import Examining
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]

@@ -32,17 +32,12 @@ from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, Reply, print_reply
 from cudal1_compile.kernel.text import normalised_digest
-from cudal1_compile.synthesis import (
-    Budget,
-    ProcessBudget,
-    Unfinished,
-    Unprofitable,
-    Won,
-    records,
-    synthesize,
-    synthesize_all,
-)
-from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win, why_outdated, why_stale
+from cudal1_compile.synthesis import validity
+from cudal1_compile.synthesis.budget import Budget, ProcessBudget
+from cudal1_compile.synthesis.outcome import Unfinished, Unprofitable, Won
+from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win
+from cudal1_compile.synthesis.rounds import synthesize, synthesize_all
+from cudal1_compile.synthesis.validity import why_outdated, why_stale
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
@@ -199,11 +194,11 @@ def test_what_no_longer_holds_is_asked_again(change: str, monkeypatch: pytest.Mo
     assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result, Unprofitable)
     assert len(generator.calls) == 1
     if change == "a month":
-        monkeypatch.setattr(records, "HOLDS_S", -1.0)
+        monkeypatch.setattr(validity, "HOLDS_S", -1.0)
     elif change == "a version":
         monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
     else:
-        monkeypatch.setattr(records, "header_digest", lambda target: "another")
+        monkeypatch.setattr(validity, "header_digest", lambda target: "another")
     assert why_stale(first.entry, GPU) is not None
     again = synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND)
     assert isinstance(again.result, Won) and len(generator.calls) == 2
@@ -501,7 +496,8 @@ CHILD = """
     from pathlib import Path
     from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
     from cudal1_compile.dispatch.kernel_cache import open_store
-    from cudal1_compile.synthesis import Budget, synthesize
+    from cudal1_compile.synthesis.budget import Budget
+    from cudal1_compile.synthesis.rounds import synthesize
     judge = ScriptedJudge()
     def before(name):
         if name == "good_140":

@@ -16,7 +16,9 @@ from cudal1_compile.codegen.templates import variants, write_reply
 from cudal1_compile.judge.verdict import Accepted, Rejected, Timed, Verdict
 from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.kernel.text import normalised_digest
-from cudal1_compile.synthesis import Budget, Outcome, Unprofitable, Won, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Outcome, Unprofitable, Won
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_compile.synthesis.task import HEIRLOOMS
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program

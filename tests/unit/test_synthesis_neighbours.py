@@ -14,8 +14,10 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, re
 from cudal1_cache import Attempt, Entry, Store, new_trust
 from cudal1_cache.leases import Lease, Leases
 from cudal1_compile.judge.verdict import Accepted, Proof, Timing
-from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.progress import Event, Waiting, describe
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 
 OURS, THEIRS = program(16), program(32)

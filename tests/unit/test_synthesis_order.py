@@ -17,18 +17,11 @@ from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
 from cudal1_compile.judge.verdict import Accepted, Proof, Timing, Verdict
-from cudal1_compile.synthesis import (
-    Budget,
-    Outcome,
-    Unfinished,
-    Unprofitable,
-    Won,
-    rounds,
-    synthesize,
-    synthesize_all,
-)
-from cudal1_compile.synthesis.budget import Timer
+from cudal1_compile.synthesis import rounds
+from cudal1_compile.synthesis.budget import Budget, Timer
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.progress import Asking, Event, Examining
+from cudal1_compile.synthesis.rounds import synthesize, synthesize_all
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import IMPROVES, RegionTask
 from cudal1_fx_passes.program.canonical import fingerprint

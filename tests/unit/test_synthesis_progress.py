@@ -13,8 +13,9 @@ from cudal1_cache import Store
 from cudal1_compile.pipeline.progress import PLAIN_S, LineProgress
 from cudal1_compile.pipeline.trace import MOST_CHARACTERS, say
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
 from cudal1_compile.synthesis.progress import Preparing
+from cudal1_compile.synthesis.rounds import synthesize_all
 
 
 class Terminal(io.StringIO):

@@ -12,7 +12,9 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, re
 
 from cudal1_cache import Store
 from cudal1_compile.judge.verdict import Verdict
-from cudal1_compile.synthesis import Budget, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import Unfinished, Won
+from cudal1_compile.synthesis.rounds import synthesize_all
 from cudal1_compile.synthesis.scheduler import HELD_UP_S
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
