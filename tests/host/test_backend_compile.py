@@ -340,6 +340,33 @@ def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
     assert numbers.split() == ["0", "1", "2"], "no generator call, autograd's cache and both graphs hit"
 
 
+LOADED = """
+import sys, torch, cudal1_compile
+x = torch.linspace(-1, 1, 64 * 32).reshape(64, 32)
+torch.compile(lambda x: torch.softmax(x * 2, -1) + 1, backend="cudal1", options={"target": "host"})(x)
+print(*{r.outcome for last in cudal1_compile.last_plans() for r in last.plan.regions})
+print(*(name.removeprefix("cudal1_compile.") for name in sys.modules if name.startswith("cudal1_compile.")))
+"""
+# what tells whether an entry holds, and the oracle, which each kernel's first call is compared with
+WARM_MODULES = {
+    "judge": {"verdict", "versions", "checks", "checks.cases", "checks.division", "checks.guarded_memory"}
+    | {"inputs", "inputs.lines", "inputs.names", "sandbox", "sandbox.device_lock"},
+    "synthesis": {"budget", "validity"},
+    "codegen": set(),
+}
+
+
+def test_a_warm_start_loads_nothing_that_writes_or_judges_kernels() -> None:
+    x = torch.linspace(-1, 1, 64 * 32).reshape(64, 32)
+    compile_(OneReply())(x)
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=200)
+    outcomes, modules = done.stdout.splitlines()
+    assert outcomes == "hit", done.stderr[-3000:]
+    for folder, needed in WARM_MODULES.items():
+        loaded = {m.removeprefix(f"{folder}.") for m in modules.split() if m.startswith(f"{folder}.")}
+        assert {m for m in loaded if not m.startswith("oracle")} <= needed
+
+
 def test_two_threads_compile(capsys: pytest.CaptureFixture[str]) -> None:
     failures: list[BaseException] = []
 
