@@ -123,6 +123,7 @@ class _Replayed(torch.autograd.Function):
     def forward(ctx: Any, step: CapturedStep, pair: _Pair, *args: Any) -> tuple[Any, ...]:
         outputs = pair.run(args)
         ctx.step, ctx.pair, ctx.is_spent = step, pair, False
+        ctx.kept = [args[i] for i in pair.inputs.kept]  # what the backward may read lives on
         ctx.save_for_backward(pair.hold(), *(args[i] for i in pair.saved))
         plain = (x for x, t in zip(outputs, pair.tangents, strict=True) if t is None and isinstance(x, Tensor))
         ctx.mark_non_differentiable(*plain)
@@ -139,14 +140,16 @@ class _Replayed(torch.autograd.Function):
                 "options={'capture': False}"
             )
         ctx.is_spent = True
-        return (None, None, *ctx.step.run_backward(ctx.pair, tangents))
+        gradients = ctx.step.run_backward(ctx.pair, tangents)
+        ctx.kept = None
+        return (None, None, *gradients)
 
 
 def _read_by_backward(outputs: Sequence[Any], given: Sequence[Tensor]) -> list[int]:
-    """Places of the inputs that the nodes of these outputs have saved with autograd."""
+    """Places of the inputs of which the nodes of these outputs have saved anything with autograd."""
     saved = (x for node in _nodes(outputs) for x in getattr(node, "saved_tensors", ()))
-    places = {x.data_ptr() for x in saved if x is not None}
-    return [i for i, x in enumerate(given) if x.data_ptr() in places]
+    memory = {x.untyped_storage().data_ptr() for x in saved if x is not None}
+    return [i for i, x in enumerate(given) if x.untyped_storage().data_ptr() in memory]
 
 
 def _has_hooks() -> bool:

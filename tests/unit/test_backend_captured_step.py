@@ -175,3 +175,16 @@ def test_what_has_a_gradient_and_is_written_is_not_recorded(w: nn.Parameter) -> 
     for _ in range(4):
         check(step, w)
     assert device.recorded == 0 and "changes an input" in step.why_not
+
+
+def test_what_is_read_in_place_lives_until_the_backward(w: nn.Parameter) -> None:
+    step, still = recorded(w, calls=1)[0], torch.randn(3, 4)
+    for _ in range(3):
+        (gradient,) = gradients(step(still, w)[0], w)
+        torch.testing.assert_close(gradient, gradients(still @ w, w)[0])
+    (pair,) = step._recordings
+    assert pair.inputs.copied == []
+    y = step(still, w)[0]
+    assert y.grad_fn is not None and any(x is still for x in y.grad_fn.kept)  # type: ignore[attr-defined]
+    gradients(y, w)
+    assert y.grad_fn.kept is None  # type: ignore[attr-defined]
