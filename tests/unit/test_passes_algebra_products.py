@@ -57,8 +57,7 @@ def test_products_of_triangles(name: str, batch: tuple[int, ...], dtype: torch.d
     gm = check(fn, a, b, rule="product_of_triangles")
     assert multiplications(gm) <= 0.7 * a.numel() * 50
     assert torch.equal(gm(a, b) == 0, fn(a, b) == 0)
-    fired = rewritten(fn, a, b, labels={"exact", "reassociates"})[1]
-    assert set(fired) <= {"kept_half_of_product"}
+    assert rewritten(fn, a, b, labels={"exact", "assumes_finite"})[1] == []
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
@@ -104,7 +103,7 @@ def test_triangles_of_any_shape(shape: tuple[int, int, int], sides: tuple[tuple[
     m, n, k = shape
     a, b = drawn(m, k), drawn(k, n)
     gm, fired = rewritten(fn, a, b)
-    assert set(fired) <= {"product_of_triangles", "kept_half_of_product"}
+    assert set(fired) <= {"product_of_triangles", "kept_half_of_product", "constant_result"}
     assert multiplications(gm) <= (0.7 if fired else 1) * m * n * k
     torch.testing.assert_close(gm(a, b).double(), fn(a.double(), b.double()), rtol=1e-5, atol=1e-5)
 
@@ -162,7 +161,7 @@ def test_panels_keep_a_large_gpu_busy(case: int, monkeypatch: pytest.MonkeyPatch
     fn, *least = FROM[case]
     for dtype, size in zip((torch.float32, torch.bfloat16), least, strict=True):
         for n in (size // 2, size) if size else (16384,):
-            assert len(fired_on_a_gpu(fn, (n, n), (n, n), dtype=dtype)) == (n == size), (dtype, n)
+            assert bool(fired_on_a_gpu(fn, (n, n), (n, n), dtype=dtype)) == (n == size), (dtype, n)
 
 
 def norm(y: Tensor, *p: Tensor) -> Tensor:
@@ -260,6 +259,7 @@ def test_factors_in_training() -> None:
 
 UNUSUAL = [math.inf, -math.inf, math.nan]
 SPOILT = {
+    **{f"triangles, {name}": (fn, ((50, 50), (50, 50))) for name, fn in TRIANGLES.items()},
     "mirrored": (lambda a: a @ a.t(), ((40, 40),)),
     "half": (lambda a, b: torch.tril(a @ b), ((40, 40), (40, 40))),
     "upper half": (lambda a, b: torch.triu(a @ b, 1), ((40, 40), (40, 40))),

@@ -13,19 +13,22 @@ from cudal1_fx_passes.algebra.nodes import Maker, aten, constant_of, sizes, valu
 def product_of_diagonal(node: fx.Node) -> fx.Node | None:
     """diag(s) b  ->  s_m b_mn, and a diag(s)  ->  a_mn s_n.
 
-    Proof: all other terms have a factor 0, which gives 0 for finite factors.
+    Proof: all other terms have a factor 0; they are 0, or NaN where the other factor is not finite, and so is the
+    sum of 0 times a column of b (a row of a), which is added.
     """
     if node.target is not aten.mm.default or node.kwargs:
         return None
-    a, b = node.args
+    given: Any = node.args
+    a, b = given
     if sizes(a) is None or sizes(b) is None:
         return None
     make = Maker(node)
     if (entries := _diagonal(a)) is not None:
         column = make(aten.reshape.default, entries, [-1, 1])
-        return make(aten.mul.Tensor, column, b)
+        return make.unless_finite(make(aten.mul.Tensor, column, b), b, 0)
     if (entries := _diagonal(b)) is not None:
-        return make(aten.mul.Tensor, a, make(aten.reshape.default, entries, [1, -1]))
+        row = make(aten.reshape.default, entries, [1, -1])
+        return make.unless_finite(make(aten.mul.Tensor, a, row), a, 1)
     return None
 
 

@@ -57,6 +57,16 @@ class Maker:
     def sum(self, node: fx.Node, dim: int, keepdim: bool = True) -> fx.Node:
         return self(aten.sum.dim_IntList, self.wide(node), [dim], keepdim)
 
+    def unless_finite(self, result: fx.Node, operand: fx.Node, dim: int) -> fx.Node:
+        """The result of a product, plus the sum over a dim of 0 times an operand: 0, or NaN.
+
+        Stands for terms that were left out because their other factor is 0.
+        """
+        zero = self.sum(self(aten.mul.Tensor, operand, 0.0), dim)
+        if value(zero).dtype != value(result).dtype:
+            zero = self(prims.convert_element_type.default, zero, value(result).dtype)
+        return self(aten.add.Tensor, result, zero)
+
     def swapped(self, node: fx.Node) -> fx.Node:
         """The last two dims."""
         dims = list(range(value(node).dim()))

@@ -32,8 +32,9 @@ def product_of_triangles(node: fx.Node) -> fx.Node | None:
 
     Of b, if it is triangular too, and of a result of which a triangle is read, only those columns are computed
     that may differ from 0 or are read. a tril(b) goes by panels of columns. Upper ones likewise, any diagonal.
-    Proof: the terms left out have a factor 0, which gives 0 for finite factors. The results left out are sums of
-    such terms alone, or are not read.
+    Proof: the terms left out have a factor 0; they are 0, or NaN where the other factor is not finite. So is the
+    sum of 0 times a row of a, or a column of b, which is added. It spoils no finite result: no product with an
+    entry that is not finite is. The results left out are sums of such terms alone, or are not read.
     """
     if node.target not in (aten.mm.default, aten.bmm.default) or node.kwargs:
         return None
@@ -112,7 +113,9 @@ def _in_panels(node: fx.Node, a: Triangle | None, b: Triangle | None, kept: Tria
         return None
     make = Maker(node)
     parts = [_block(make, node, block, (m, n)) for block in blocks]
-    return make(aten.cat.default, parts, len(shape) - (2 if is_by_rows else 1))
+    result = make(aten.cat.default, parts, len(shape) - (2 if is_by_rows else 1))
+    result = make.unless_finite(result, given[1], -2) if a else result
+    return make.unless_finite(result, given[0], -1) if b else result
 
 
 def _is_half(node: fx.Node) -> bool:
