@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from replays import Replays
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
@@ -188,3 +190,47 @@ def test_what_is_read_in_place_lives_until_the_backward(w: nn.Parameter) -> None
     assert y.grad_fn is not None and any(x is still for x in y.grad_fn.kept)  # type: ignore[attr-defined]
     gradients(y, w)
     assert y.grad_fn.kept is None  # type: ignore[attr-defined]
+
+
+class Pair(NamedTuple):
+    """The same call twice, as it is and recorded."""
+
+    x: Tensor
+    plain: Tensor
+    ours: Tensor
+
+
+def outcome(y: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...] | str:
+    try:
+        return gradients(y, x, w)
+    except RuntimeError as error:
+        return str(error)[:40]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["forward", "backward", "let go", "change", "free"]), st.integers(0, 3)))
+)
+def test_calls_in_any_order_are_as_they_are_without(steps: list[tuple[str, int]]) -> None:
+    w = nn.Parameter(torch.randn(4, 4))
+    step, _ = recorded(w)
+    live: list[Pair] = []
+    for what, which in steps:
+        if what == "forward" and len(live) < 4:
+            x = x_of()
+            live.append(Pair(x, product(x, w)[0], step(x, w)[0]))
+            torch.testing.assert_close(live[-1].ours, live[-1].plain)
+        elif what == "change":
+            with torch.no_grad():
+                w.mul_(0.5)
+        elif live:
+            x, plain, ours = live[which % len(live)]
+            if what == "backward":
+                due, got = outcome(plain, x, w), outcome(ours, x, w)
+                assert type(due) is type(got)
+                torch.testing.assert_close(got, due) if isinstance(due, tuple) else None
+            elif what == "let go":
+                del live[which % len(live)], x, plain, ours
+            else:
+                live.clear()
+    assert step.why_not == ""
