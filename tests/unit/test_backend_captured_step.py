@@ -138,6 +138,8 @@ def test_a_graph_that_is_kept_later_on_is_refused_a_second_backward(w: nn.Parame
 def test_a_parameter_that_was_changed_before_the_backward_is_refused(w: nn.Parameter) -> None:
     step, _ = recorded(w)
     y = step(x_of(), w)[0]
+    # the stand-in's replay would refuse it too, a graph's would not
+    assert y.grad_fn is not None and any(x is w for x in y.grad_fn.saved_tensors)  # type: ignore[attr-defined]
     with torch.no_grad():
         w.mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
