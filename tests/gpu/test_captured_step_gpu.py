@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from captures import Layers, batch, compiled, record_all
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from trials import new_process
 
 from cudal1_compile.pipeline import choice
@@ -90,6 +91,38 @@ def test_a_gradient_of_the_input_and_another_stream(recorded: list[Captured]) ->
         (due,) = torch.autograd.grad(twin(x).square().mean(), x)
         torch.testing.assert_close(got, due, **CLOSE)
     assert recorded[0].why_not == "" and recorded[0]._recordings
+
+
+def test_what_autograd_refuses_it_refuses_here(recorded: list[Captured]) -> None:
+    model, _ = pair()
+    fast = compiled(model)
+    for _ in range(WARM_UP_CALLS + 2):
+        fast(batch()).sum().backward()
+    out = fast(batch())
+    with torch.no_grad():
+        model.layers[3].weight.mul_(2.0)  # type: ignore[union-attr,index]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    out = fast(batch())
+    out.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        out.sum().backward()
+    assert recorded[0].why_not == "" and recorded[0]._recordings
+
+
+def test_checkpoints_are_right(recorded: list[Captured]) -> None:
+    model, twin = Layers().cuda().eval(), Layers().cuda().eval()
+    twin.load_state_dict(model.state_dict())
+    fast = compiled(model)
+    for _ in range(WARM_UP_CALLS + 2):
+        fast(batch()).sum().backward()
+    model.zero_grad()
+    for is_reentrant in (False, True):
+        x = batch().requires_grad_()
+        for module in (fast, twin):
+            checkpoint(module, x, use_reentrant=is_reentrant).square().mean().backward()
+    for got, due in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, due.grad, **CLOSE)
 
 
 def test_dropout_is_not_recorded_and_draws_anew(recorded: list[Captured]) -> None:
