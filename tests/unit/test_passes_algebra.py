@@ -15,8 +15,15 @@ from cudal1_compile.backend import cudal1
 from cudal1_compile.inductor.collect import collect
 from cudal1_compile.inductor.splice import Splice
 from cudal1_compile.pipeline.explanation import explain
-from cudal1_fx_passes.algebra import rewrite
+from cudal1_fx_passes.algebra import averages, rewrite
 from tests.algebra_checks import LABELS, Function, check, drawn, rewritten, targets, traced
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fires at large sizes does so at small ones."""
+    monkeypatch.setattr(averages, "LEAST", 1 << 12)
+    monkeypatch.setattr(averages, "LESS", 4)
+
 
 SUMS: dict[str, Function] = {
     "columns": lambda x, w, b: F.linear(x, w, b).sum(1, keepdim=True),
@@ -146,6 +153,8 @@ def test_averages_that_stay() -> None:
         lambda x, w: torch.relu(F.conv2d(x, w)).mean((2, 3)),
         lambda x, w: F.conv2d(x, w).mean((1, 2, 3)),
         lambda x, w: F.conv2d(x, w[:, :2], groups=4).mean((2, 3)),
+        lambda x, w: F.conv2d(x[:1, :1, :4, :4], w[:4, :1]).mean((2, 3)),  # few multiplications
+        lambda x, w: F.conv2d(x, w[:1, :, :1, :1]).mean((2, 3)),  # as many as elements
         lambda x, w: F.conv2d(x[..., :1, :], w, padding=1).mean((2, 3)),  # two rows of taps read padding alone
     ):
         assert rewritten(fn, x, w)[1] == []

@@ -13,6 +13,7 @@ from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, number_of, redu
 Range = tuple[int, int, int]  # start, stop, step
 
 MOST_TAPS = 64
+LEAST = 1 << 32  # multiplications: some 50 us, below which as many small kernels win nothing
 LESS = 16  # times as many multiplications as elements are read, at least
 
 
@@ -39,7 +40,8 @@ def average_of_convolution(node: fx.Node) -> fx.Node | None:
     if found.dims != tuple(range(2, rank)) or prod(taps[2:]) > MOST_TAPS:
         return None
     channels = taps[1] if transposed else taps[0]
-    if channels * prod(shape[2:]) * prod(taps[2:]) < LESS * prod(image[2:]):
+    each = channels * prod((image if transposed else shape)[2:]) * prod(taps[2:])  # of an image's channel
+    if image[0] * image[1] * each < LEAST or each < LESS * prod(image[2:]):
         return None
     axes: list[Any] = list(zip(image[2:], shape[2:], stride, padding, dilation, strict=True))  # type: ignore[arg-type]
     ranges = [
