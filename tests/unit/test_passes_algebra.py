@@ -18,6 +18,7 @@ from cudal1_compile.pipeline.explanation import explain
 from cudal1_fx_passes.algebra import averages, rewrite
 from tests.algebra_checks import LABELS, Function, check, drawn, rewritten, targets, traced
 
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fires at large sizes does so at small ones."""
