@@ -101,7 +101,7 @@ def test_a_recording_that_fails_leaves_the_device_as_it_was() -> None:
         with pytest.raises(RuntimeError):
             device.record(lambda: [x + torch.randn_like(x)])
         assert batch().equal(expected)
-    replay, (y,) = device.record(lambda: [x * 2.0])
+    ((replay, (y,)),) = device.record(lambda: [x * 2.0])
     replay()
     assert y.equal(x * 2.0) and batch().shape == x.shape
 

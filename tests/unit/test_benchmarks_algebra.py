@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from benchmarks.algebra import CASES, Case, Module, measure
 from cudal1_compile.options import NumericsLabel
@@ -24,6 +25,8 @@ def test_a_rule_fires_at_full_size(case: Case) -> None:
 
 def test_a_case_is_measured_beside_inductor() -> None:
     (case,) = (c for c in CASES if c.name == "diagonal")
+    compiled = counters["stats"]["unique_graphs"]
     row = measure(case, torch.device("cpu"), dry=True)
+    assert counters["stats"]["unique_graphs"] == compiled + 2  # each arm has its own code
     assert row["fired"][0] == "product_of_diagonal"
     assert row["ms"]["algebra"] > 0 and max(row["error"].values()) < 1e-5

@@ -308,8 +308,7 @@ def test_a_fork_of_the_users_keeps_nothing_of_what_its_parent_held() -> None:
     parent = (
         "import os, time\nfrom cudal1_compile.judge.sandbox.device_lock import DeviceLock, LockFiles\n"
         "with DeviceLock(LockFiles('GPU-0').descriptors()).alone():\n"
-        "    pid = os.fork()\n"
-        "    if pid: print(pid, flush=True)\n"
+        "    if not os.fork(): print(os.getpid(), flush=True)\n"
         "    time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
