@@ -11,6 +11,7 @@ mend and is raised. This module holds no logic about regions or kernels.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -124,14 +125,11 @@ def _begin_ahead(settings: Options, device: torch.device) -> None:
 
 
 def _reset() -> None:
-    """Called by torch.compiler.reset()."""
-    from torch._inductor.cudagraph_trees import reset_cudagraph_trees
-
-    from cudal1_compile.pipeline.process_state import SESSION
-
-    SESSION.reset()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        reset_cudagraph_trees()
+    """Called by torch.compiler.reset(), which goes through all backends: loading Inductor would add to them."""
+    if state := sys.modules.get("cudal1_compile.pipeline.process_state"):
+        state.SESSION.reset()
+    if (trees := sys.modules.get("torch._inductor.cudagraph_trees")) and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        trees.reset_cudagraph_trees()
 
 
 cudal1.reset = _reset  # type: ignore[attr-defined]

@@ -15,8 +15,10 @@ from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
 
 ATTACKS = [a for a in BLIND if a.where != "cuda"]
-# the first of each row of the catalogue and region
-FIRST = list({(a.hack, a.region): a for a in reversed(ATTACKS)}.values())
+HACKS = {a.hack for a in ATTACKS}
+FIRST = [
+    a for hack in sorted(HACKS) for a in [b for b in ATTACKS if b.hack == hack][:2]
+]  # the others: cudal1 audit
 
 
 @pytest.fixture(scope="module")

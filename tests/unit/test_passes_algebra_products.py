@@ -48,8 +48,9 @@ def multiplications(gm: fx.GraphModule) -> int:
     return sum(n.meta["val"].numel() * n.args[0].meta["val"].shape[-1] for n in products)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 1)])
+@pytest.mark.parametrize(
+    ("batch", "dtype"), [((), torch.float32), ((2,), torch.bfloat16), ((2, 1), torch.float16)], ids=str
+)
 @pytest.mark.parametrize("name", TRIANGLES)
 def test_products_of_triangles(name: str, batch: tuple[int, ...], dtype: torch.dtype) -> None:
     a, b = drawn(*batch, 50, 50, dtype=dtype), drawn(*batch, 50, 50, dtype=dtype)

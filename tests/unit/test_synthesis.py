@@ -317,11 +317,11 @@ def test_the_budget_holds_and_the_most_valuable_regions_come_first() -> None:
     judge.before = lambda name: time.sleep(0.05)
     generator = ScriptedGenerator(lambda call, prompts, n: [[reply(f"good_{120 + call}")] * n for _ in prompts])
     sizes = [16, 256, 64, 512, 32, 128]
-    budget = Budget(seconds=0.5, rounds=1, samples_per_round=2, regions_at_once=1)
-    slow = ScriptedGenerator(lambda c, p, n: time.sleep(0.15) or generator.propose(p, n, 0))  # type: ignore[func-returns-value]
+    budget = Budget(seconds=2.0, rounds=1, samples_per_round=2, regions_at_once=1)
+    slow = ScriptedGenerator(lambda c, p, n: time.sleep(0.6) or generator.propose(p, n, 0))  # type: ignore[func-returns-value]
     start = time.monotonic()
     found = synthesize_all([program(n) for n in sizes], slow, judge, Store.memory(), budget)
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 3.5
     won = [size for size, outcome in zip(sizes, found, strict=True) if outcome.entry is not None]
     assert 1 <= len(won) < 6
     assert won and set(won) == set(sorted(sizes, reverse=True)[: len(won)])
