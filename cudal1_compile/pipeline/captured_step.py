@@ -6,8 +6,10 @@
 What the forward saves for its backward stays in the recording's memory, so a recording serves one call at a time:
 until autograd has let go of that call (its backward has run, or its outputs have gone) others run as they are. So
 do calls under hooks on saved tensors, which may run a forward again. What the backward reads of the caller's own
-tensors is saved with autograd too, which refuses what was changed since, as it does without a recording. A step is
-recorded once a backward has been seen; where one keeps its graph (retain_graph=True) none ever is.
+tensors is saved with autograd too, which refuses what was changed since, as it does without a recording. What has
+moved since (`p.data = ...`, shards that are freed and gathered again) is read where it lies now: the call runs once
+more, as it is, for its backward, and nothing is recorded any more. A step is recorded once a backward has been seen;
+where one keeps its graph (retain_graph=True) none ever is.
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ class _Pair(Recording):
         mark = torch.empty(0)
         self._held = StorageWeakRef(mark.untyped_storage())  # type: ignore[no-untyped-call]
         return mark
+
+    def reads(self, kept: Sequence[Tensor]) -> bool:
+        """Whether what the backward reads of the caller's tensors lies where it lay."""
+        places = zip(self.inputs.kept, kept, strict=True)
+        return all(x.data_ptr() == self.inputs.addresses[i] for i, x in places if i in self.saved)
 
     def run_backward(self, tangents: Sequence[Any]) -> list[Tensor | None]:
         pairs = [(ours, given) for ours, given in zip(self.tangents, tangents, strict=True) if ours is not None]
@@ -82,9 +89,31 @@ class CapturedStep(Captured):
         assert isinstance(found, _Pair)
         return _Replayed.apply(self, found, *args) if found.is_free else self.run(*args)  # type: ignore[no-untyped-call]
 
-    def run_backward(self, pair: _Pair, tangents: Sequence[Any]) -> list[Tensor | None]:
+    def run_backward(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
+        """kept: of the call, what the recording does not copy."""
         with self._lock, self.in_order():
-            return pair.run_backward(tangents)
+            if pair.reads(kept):
+                return pair.run_backward(tangents)
+            self._give_up("a parameter moves between a call and its backward")
+            return self._run_again(pair, kept, tangents)
+
+    def _run_again(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
+        """The gradients of a call whose tensors have moved, without the recording."""
+        inputs = pair.inputs
+        lie = dict(zip((*inputs.copied, *inputs.kept), (*inputs.copies, *kept), strict=True))
+        given = [lie[i].detach() for i in range(len(lie))]
+        wanted = [i for i, x in enumerate(pair.gradients) if x is not None]
+        for i in wanted:
+            given[i].requires_grad_()
+        before = {i: given[i].clone() for i in self._changed}
+        with torch.enable_grad():
+            outputs = self.run(*given)
+        for i, x in before.items():
+            given[i].copy_(x)
+        pairs = [(x, t) for x, t, ours in zip(outputs, tangents, pair.tangents, strict=True) if ours is not None]
+        found = torch.autograd.grad([x for x, _ in pairs], [given[i] for i in wanted], [t for _, t in pairs])
+        gradients = dict(zip(wanted, found, strict=True))
+        return [gradients.get(i) for i in range(len(given))]
 
     def _capture(self, given: Sequence[Tensor], copied: list[int], outputs: Sequence[Any]) -> _Pair:
         if any(given[i].requires_grad for i in self._changed):
@@ -140,7 +169,7 @@ class _Replayed(torch.autograd.Function):
                 "options={'capture': False}"
             )
         ctx.is_spent = True
-        gradients = ctx.step.run_backward(ctx.pair, tangents)
+        gradients = ctx.step.run_backward(ctx.pair, ctx.kept, tangents)
         ctx.kept = None
         return (None, None, *gradients)
 
