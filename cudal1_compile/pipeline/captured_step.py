@@ -7,9 +7,9 @@ What the forward saves for its backward stays in the recording's memory, so a re
 until autograd has let go of that call (its backward has run, or its outputs have gone) others run as they are. So
 do calls under hooks on saved tensors, which may run a forward again. What the backward reads of the caller's own
 tensors is saved with autograd too, which refuses what was changed since, as it does without a recording. What has
-moved since (`p.data = ...`, shards that are freed and gathered again) is read where it lies now: the call runs once
-more, as it is, for its backward, and nothing is recorded any more. A step is recorded once a backward has been seen;
-where one keeps its graph (retain_graph=True) none ever is.
+moved since (`p.data = ...`, shards that are freed and gathered again) is read where it lies now: the call runs
+once more, as it is, for its backward, and nothing is recorded any more. A step is recorded once a backward has
+been seen; where one keeps its graph (retain_graph=True) none ever is.
 """
 
 from __future__ import annotations

@@ -110,6 +110,24 @@ def test_what_autograd_refuses_it_refuses_here(recorded: list[Captured]) -> None
     assert recorded[0].why_not == "" and recorded[0]._recordings
 
 
+def test_parameters_that_move_before_the_backward(recorded: list[Captured]) -> None:
+    model, twin = pair()
+    fast = compiled(model)
+    optimisers = [torch.optim.SGD(m.parameters(), 0.1) for m in (model, twin)]
+    for moves in (False,) * 6 + (True, False):
+        x = batch()
+        for m, run, optimiser in zip((model, twin), (fast, twin), optimisers, strict=True):
+            optimiser.zero_grad()
+            loss = run(x).square().mean()
+            if moves:
+                for p in m.parameters():
+                    p.data = p.data * 0.5
+            loss.backward()
+            optimiser.step()
+        check_same(model, twin)
+    assert "moves between" in recorded[0].why_not
+
+
 def test_checkpoints_are_right(recorded: list[Captured]) -> None:
     model, twin = Layers().cuda().eval(), Layers().cuda().eval()
     twin.load_state_dict(model.state_dict())
