@@ -25,10 +25,9 @@ pytestmark = pytest.mark.host
 SIZES = {"vocab_size": 64, "bos_token_id": 0, "eos_token_id": 63, "pad_token_id": 63}
 
 
-def gpt2() -> Any:
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(n_layer=1, n_embd=32, n_head=2, n_positions=64, **SIZES)
-    ).eval()
+def gpt2(**settings: Any) -> Any:
+    config = transformers.GPT2Config(n_layer=1, n_embd=32, n_head=2, n_positions=64, **SIZES, **settings)
+    return transformers.GPT2LMHeadModel(config).eval()
 
 
 def llama() -> Any:
@@ -102,11 +101,7 @@ def test_a_trainer_takes_a_model_compiled_in_place(every_region: Calls, tmp_path
         save_strategy="no",
         disable_tqdm=True,
     )
-    model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            n_layer=1, n_embd=32, n_head=2, n_positions=64, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **SIZES
-        )
-    )
+    model = gpt2(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
     twin = copy.deepcopy(model)
     model.compile(backend="cudal1", options={"target": "host"})
     found = [transformers.Trainer(model=m, args=arguments, train_dataset=data).train() for m in (twin, model)]
@@ -128,8 +123,7 @@ def test_accelerate_prepares_a_wrapped_model(every_region: Calls) -> None:  # no
 def test_distributed_data_parallel(is_outside: bool, every_region: Calls, group: None) -> None:  # noqa: F811
     model, x = Block(), torch.randn(8, 16)
     twin = copy.deepcopy(model)
-    wrap = DistributedDataParallel
-    fast = compiled(wrap(model)) if is_outside else wrap(compiled(model))
+    fast = compiled(DistributedDataParallel(model)) if is_outside else DistributedDataParallel(compiled(model))
     assert losses(lambda: fast(x), sgd(model)) == pytest.approx(losses(lambda: twin(x), sgd(twin)), rel=1e-5)
     assert len(every_region)
 
