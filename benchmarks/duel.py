@@ -40,7 +40,6 @@ from cudal1_trainer.scores.workers import Exclusive, Finished, Lost, run_jobs
 
 LIMIT_S = 90.0  # silence after which a worker counts as hung; an Inductor compile says nothing meanwhile
 MAX_LOSSES = 10  # of one program: each takes one candidate out
-CONTENDERS = ("aten", "inductor")
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,6 @@ def split_launches(launches: Sequence[Launch], count: int) -> list[list[Launch]]
     return segments
 
 
-def split_segments(launches: Sequence[Launch], count: int) -> list[dict[str, float]]:
-    """Microseconds by name of each segment; raises ProfileError if they are not `count`."""
-    return [_times_by_name(segment) for segment in split_launches(launches, count)]
-
-
 def _times_by_name(launches: Sequence[Launch]) -> dict[str, float]:
     found: defaultdict[str, float] = defaultdict(float)
     for launch in launches:

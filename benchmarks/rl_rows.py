@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.ablation_rows import draws
 from benchmarks.duel import Row
 from benchmarks.families import FamilyProgram
 from benchmarks.generator import Outcome, judge_row
-from benchmarks.result_file import mean
+from benchmarks.result_file import BOOTSTRAP, mean
 from benchmarks.rlval_cut import COUNTS, OTHERS
 
 GREEDY = "sft_greedy"
@@ -72,7 +71,7 @@ def summarise(
     """(summary, intervals, detail). Raises ValueError where nothing was measured."""
     if not found:
         raise ValueError("no program was measured: give more --seconds, or read why in OUT/rl.rows.*.jsonl")
-    weight_P, draws_PB = np.array([m.best_us for m in found]), draws(len(found))
+    weight_P, draws_PB = np.array([m.best_us for m in found]), _draws(len(found))
     drawn_PB = weight_P[:, None] * draws_PB
     values = {arm: np.array([m.figures(arm) for m in found]).T for arm in arms}  # [F, P]
     rows, plain = [], {}
@@ -89,6 +88,14 @@ def summarise(
     summary = {"rows": rows, "time_in_products": float(weight_P[is_product_P].sum() / weight_P.sum())}
     kinds = {kind: _of_kind(found, values, weight_P, kind) for kind in COUNTS}
     return summary, intervals, {"plain": plain, "kinds": kinds, "programs": [m.describe() for m in found]}
+
+
+def _draws(count: int) -> NDArray[np.float64]:
+    """Weights of programs [P, BOOTSTRAP]: the same for all arms, so that a difference of two is paired."""
+    found: NDArray[np.float64] = (
+        np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), BOOTSTRAP).T / count
+    )
+    return found
 
 
 def _named(value_F: NDArray[np.float64]) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Child processes side by side, one in each place: a GPU, with a share of the cores.
 
-    failed = run_side_by_side(pick, command, places, end, ended)    in the parent
+    child = start_child(command, place), stop_children([child])     in the parent
     with ends_with_parent(): ...                                    in a child's main thread
 
-A child ends when its work is done, or it fails; it also ends where `end` has come, or the parent has gone, by
+A child ends when its work is done, or it fails; it also ends where it is stopped, or the parent has gone, by
 SIGKILL too. Its stdin is a pipe of the parent's: once that is closed, OutOfTime is raised in the child, which ends
 what it has started itself, also in other sessions. A child that has not ended after STOP_S is killed.
 """
@@ -16,14 +16,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
 OUT_OF_TIME = 75  # a child's exit code: not done, and no failure
 STOP_S = 6.0
-POLL_S = 0.2
 
 
 class OutOfTime(Exception):
@@ -32,18 +31,6 @@ class OutOfTime(Exception):
 
 def _ring(number: int, frame: object) -> None:
     raise OutOfTime("the time is over")
-
-
-@contextmanager
-def ends_at(deadline: float) -> Iterator[None]:
-    """Raises OutOfTime in the body, whatever it is doing, at `deadline` (monotonic). For the main thread."""
-    handler = signal.signal(signal.SIGALRM, _ring)
-    timer = signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - time.monotonic()))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
 
 
 @contextmanager
@@ -75,39 +62,6 @@ def share_cores(count: int) -> list[frozenset[int]]:
     """This process's cores in `count` parts; no parts where there are too few, or the system cannot pin."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [frozenset(cores[len(cores) * k // count : len(cores) * (k + 1) // count]) for k in range(count)]
-
-
-def run_side_by_side(
-    pick: Callable[[], str | None],
-    command: Callable[[str], Sequence[str]],
-    places: Sequence[Place],
-    end: float,
-    ended: Callable[[], None],
-) -> list[str]:
-    """A child for each name that `pick` gives, until it gives none while none runs; returns those that failed.
-
-    Asked whenever a place is free; no more once a child has failed, or at `end` (monotonic), when all are stopped.
-    `ended` is called after each child.
-    """
-    running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
-    failed: list[str] = []
-    try:
-        while time.monotonic() < end:
-            for at in sorted(set(range(len(places))) - set(running)):
-                if not failed and (name := pick()) is not None:
-                    running[at] = name, start_child(command(name), places[at])
-            if not running:
-                break
-            time.sleep(POLL_S)
-            for at, (name, child) in list(running.items()):
-                if (code := child.poll()) is not None:
-                    del running[at]
-                    stop_children([child])
-                    failed += [f"{name} ended with code {code}"] if code not in (0, OUT_OF_TIME) else []
-                    ended()
-    finally:
-        stop_children([child for _, child in running.values()])
-    return failed
 
 
 def start_child(command: Sequence[str], place: Place, output: IO[bytes] | None = None) -> subprocess.Popen[bytes]:

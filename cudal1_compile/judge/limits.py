@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from cudal1_compile.runtime.cores import usable_cores
 
 GIB = 1 << 30
-OWN_BYTES = 2 * GIB  # flush buffer, baselines and the allocator's slack
 CORES_A_WORKER = 4  # beside it run builds, and what the caller does
 MAX_WORKERS = 3  # times are taken one after the other
 
@@ -42,8 +41,3 @@ class Limits:
     @property
     def worker_count(self) -> int:
         return self.workers or max(1, min(MAX_WORKERS, usable_cores() // CORES_A_WORKER))
-
-    @property
-    def worker_bytes(self) -> int:
-        """Device memory that the tensors of one worker may take at most."""
-        return self.memory_bytes + self.cached_suites_bytes + OWN_BYTES

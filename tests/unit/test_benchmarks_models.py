@@ -125,10 +125,13 @@ def test_segments_begin_at_markers_whatever_the_order_of_the_file() -> None:
         ("gpu_memcpy", "Memcpy DtoD", 14.0, 1.5),
         ("kernel", SPIN, 20.0, 1.0),
     )
-    found = kernels.split_segments(kernels.read_trace(text), 2)
-    assert found == [{"triton_poi_0": 3.0, "Memcpy DtoD": 1.5}, {"triton_poi_0": 2.0}]
+    found = kernels.split_launches(kernels.read_trace(text), 2)
+    assert [{x.name: x.took_us for x in segment} for segment in found] == [
+        {"triton_poi_0": 3.0, "Memcpy DtoD": 1.5},
+        {"triton_poi_0": 2.0},
+    ]
     with pytest.raises(kernels.ProfileError, match="2 of 3 segments"):
-        kernels.split_segments(kernels.read_trace(text), 3)
+        kernels.split_launches(kernels.read_trace(text), 3)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from benchmarks import side_by_side
-from benchmarks.side_by_side import OutOfTime, Place, ends_at, run_side_by_side, share_cores
+from benchmarks.side_by_side import OUT_OF_TIME, Place, share_cores, start_child, stop_children
 from cudal1_compile.runtime.cores import usable_cores
 
-# it starts a process in a session of its own, as a run of the ablation does, and ends it where it has to end
+# it starts a process in a session of its own, as a job of coverage does, and ends it where it has to end
 CHILD = """
 import pathlib, subprocess, sys, time
 from benchmarks.side_by_side import OUT_OF_TIME, OutOfTime, ends_with_parent
@@ -36,11 +36,12 @@ except OutOfTime:
 """
 PARENT = """
 import sys, time
-from benchmarks.side_by_side import Place, run_side_by_side
-names = iter(["a", "b"])
-run_side_by_side(lambda: next(names, None), lambda name: [sys.executable, "-c", sys.argv[2], sys.argv[1], name],
-                 [Place({}), Place({})], time.monotonic() + 60, lambda: None)
+from benchmarks.side_by_side import Place, start_child
+children = [start_child([sys.executable, "-c", sys.argv[2], sys.argv[1], name], Place({})) for name in "ab"]
+time.sleep(60)
 """
+
+HERE = Place({})
 
 
 def _gone(pid: int) -> bool:
@@ -54,34 +55,14 @@ def _wait(found: Callable[[], bool], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def _run(lines: dict[str, str], places: list[Place], end_s: float = 60.0) -> tuple[list[str], int]:
-    """`lines`: code by name, in order. (failed, how many children ended)."""
-    names, ended = iter(lines), list[int]()
-    failed = run_side_by_side(
-        lambda: next(names, None),
-        lambda name: [sys.executable, "-c", lines[name]],
-        places,
-        time.monotonic() + end_s,
-        lambda: ended.append(1),
-    )
-    return failed, len(ended)
+def _start(code: str, *words: str, place: Place = HERE) -> subprocess.Popen[bytes]:
+    return start_child([sys.executable, "-c", code, *words], place)
 
 
-def test_each_place_has_one_child_at_a_time_with_its_environment(tmp_path: Path) -> None:
-    code = f"""
-import os, time
-begin = time.monotonic()
-time.sleep(0.3)
-open({str(tmp_path / "said")!r}, "a").write(f"{{os.environ['PLACE']}} {{begin}} {{time.monotonic()}}\\n")
-"""
-    assert _run(dict.fromkeys("abcd", code), [Place({"PLACE": "0"}), Place({"PLACE": "1"})]) == ([], 4)
-    spans: dict[str, list[tuple[float, float]]] = {"0": [], "1": []}
-    for line in (tmp_path / "said").read_text().splitlines():
-        place, begin, end = line.split()
-        spans[place].append((float(begin), float(end)))
-    assert min(map(len, spans.values())) >= 1 and sum(map(len, spans.values())) == 4
-    for found in spans.values():
-        assert all(before[1] < after[0] for before, after in zip(sorted(found), sorted(found)[1:], strict=False))
+def test_a_child_has_its_place_in_the_environment(tmp_path: Path) -> None:
+    say = f"import os; open({str(tmp_path / 'said')!r}, 'w').write(os.environ['PLACE'])"
+    assert _start(say, place=Place({"PLACE": "1"})).wait() == 0
+    assert (tmp_path / "said").read_text() == "1"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system pins no process to cores")
@@ -92,7 +73,7 @@ def test_a_child_counts_the_cores_that_it_was_given(tmp_path: Path) -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {own!r}], check=True)"
     one = frozenset([max(os.sched_getaffinity(0))])
     before = usable_cores()
-    assert _run({"a": code}, [Place({}, one)]) == ([], 1)
+    assert _start(code, place=Place({}, one)).wait() == 0
     assert (tmp_path / "said").read_text() == "1"
     assert usable_cores() == before == len(os.sched_getaffinity(0))
 
@@ -106,47 +87,28 @@ def test_cores_are_shared_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(map(len, share_cores(2))) == 1
 
 
-def test_after_a_failure_those_that_run_come_to_their_end_and_no_more_begin(tmp_path: Path) -> None:
-    slow = f"import time; time.sleep(1.5); open({str(tmp_path / 'slow')!r}, 'w')"
-    lines = {"bad": "raise SystemExit(3)", "slow": slow, "later": f"open({str(tmp_path / 'later')!r}, 'w')"}
-    assert _run(lines, [Place({}), Place({})]) == (["bad ended with code 3"], 2)
-    assert (tmp_path / "slow").exists() and not (tmp_path / "later").exists()
-
-
-def test_out_of_time_is_no_failure() -> None:
-    assert _run({"a": "raise SystemExit(75)"}, [Place({})]) == ([], 1)
-
-
-def test_at_the_end_children_end_what_they_started(tmp_path: Path) -> None:
-    end, names = time.monotonic() + 60, iter("ab")
-
-    def pick() -> str | None:
-        if (name := next(names, None)) is None:  # both have been started
-            _wait(lambda: all((tmp_path / f"{n}.pid").is_file() for n in "ab"))
-            os.kill(os.getpid(), signal.SIGALRM)
-        return name
-
-    command = [sys.executable, "-c", CHILD, str(tmp_path)]
-    with pytest.raises(OutOfTime), ends_at(end):
-        run_side_by_side(pick, lambda n: [*command, n], [Place({})] * 3, end, lambda: None)
-    assert time.monotonic() < end
+def test_who_is_stopped_ends_what_it_started(tmp_path: Path) -> None:
+    children = [_start(CHILD, str(tmp_path), name) for name in "ab"]
+    _wait(lambda: all((tmp_path / f"{n}.pid").is_file() for n in "ab"))
+    stop_children(children)
+    assert [child.returncode for child in children] == [OUT_OF_TIME] * 2
     assert all((tmp_path / f"{n}.told").exists() for n in "ab")
     assert all(_gone(int((tmp_path / f"{n}.pid").read_text())) for n in "ab")
 
 
 def test_a_child_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "STOP_S", 0.5)
-    begin = time.monotonic()
-    assert _run({"deaf": "import time; time.sleep(60)"}, [Place({})], end_s=0.5) == ([], 0)
-    assert time.monotonic() - begin < 30
+    deaf = _start("import time; time.sleep(60)")
+    stop_children([deaf])
+    assert deaf.returncode == -signal.SIGKILL
 
 
 def test_a_child_that_has_ended_before_its_word_came_is_stopped() -> None:
-    child = side_by_side.start_child([sys.executable, "-c", ""], Place({}))
+    child = _start("")
     child.wait()
     assert child.stdin is not None
     child.stdin.write(b"\n")  # it stays in the buffer
-    side_by_side.stop_children([child])
+    stop_children([child])
     assert child.stdin.closed
 
 

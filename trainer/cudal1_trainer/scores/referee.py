@@ -84,28 +84,23 @@ class Job:
     chunks: tuple[Chunk, ...]
 
 
-Rule = Callable[[Judge, Job, Mark], Rulings]
-
-
-def open_judge(index: int | None, seed: int | None, limits: Limits = TRAINING) -> Judge:
+def open_judge(index: int | None, seed: int | None) -> Judge:
     """For CUDA device `index`; None: the host target, where a seed repeats it all."""
     torch.set_num_threads(1)
     if index is None:
         return Judge(HOST, seed=seed)
     torch.cuda.set_device(index)
-    return Judge(detect_target(torch.device("cuda", index)), limits)
+    return Judge(detect_target(torch.device("cuda", index)), TRAINING)
 
 
 class Referee:
-    """One judge process. Close it, or use it in a with statement. `rule`: what is asked of the judge for a job."""
+    """One judge process. Close it, or use it in a with statement."""
 
-    def __init__(
-        self, target: Target, setup: Callable[[], Judge], silence_s: float, rule: Rule | None = None
-    ) -> None:
+    def __init__(self, target: Target, setup: Callable[[], Judge], silence_s: float) -> None:
         self.target = target
         self.lost = 0  # codes over which the judge was lost
         self.spent_s: dict[str, float] = {}  # by the judge's steps, since it was started last
-        self._pool = Pool(partial(_counted, rule or _rule), setup, 1, silence_s)
+        self._pool = Pool(_counted, setup, 1, silence_s)
         self._waiting: list[Job] = []
         self._found: dict[int, Rulings] = {}
         self._done: set[int] = set()
@@ -173,9 +168,9 @@ def _chunks(groups: Sequence[Group]) -> tuple[Chunk, ...]:
     return tuple(tuple(chunk) for chunk in found)
 
 
-def _counted(rule: Rule, judge: Judge, job: Job, mark: Mark) -> tuple[Rulings, dict[str, float]]:
+def _counted(judge: Judge, job: Job, mark: Mark) -> tuple[Rulings, dict[str, float]]:
     """In the judge's process: with its seconds by step."""
-    return rule(judge, job, mark), judge.spent_s
+    return _rule(judge, job, mark), judge.spent_s
 
 
 def _rule(judge: Judge, job: Job, mark: Mark) -> Rulings:
