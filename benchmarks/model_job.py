@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
@@ -41,6 +41,9 @@ from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_fx_passes.fusion.partition import Partition
+
+if TYPE_CHECKING:  # Inductor comes with it, whose import is none of a compile's time
+    from cudal1_compile.pipeline.compile import Pipeline
 
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
 
@@ -218,18 +221,22 @@ def _prime(job: Job) -> None:
     torch._dynamo.reset()
 
 
+def _pipeline(job: Job, gm: fx.GraphModule, example_inputs: list[Any], mode: str | None = None) -> Pipeline:
+    """As the backend makes it for this graph."""
+    from cudal1_compile.options import parse_options
+    from cudal1_compile.pipeline.compile import CompileJob as GraphJob
+    from cudal1_compile.pipeline.compile import Pipeline
+    from cudal1_compile.pipeline.place import TargetDevice
+    from cudal1_compile.pipeline.process_state import SESSION
+    from cudal1_compile.runtime.target import detect_target
+
+    place = TargetDevice(job.device, detect_target(job.device))
+    return Pipeline(GraphJob(gm, example_inputs, parse_options(mode, job.options), place), SESSION)
+
+
 def _planning_backend(job: Job, plans: list[GraphPlanned]) -> Callable[..., Any]:
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        from cudal1_compile.options import parse_options
-        from cudal1_compile.pipeline.compile import CompileJob as GraphJob
-        from cudal1_compile.pipeline.compile import Pipeline
-        from cudal1_compile.pipeline.place import TargetDevice
-        from cudal1_compile.pipeline.process_state import SESSION
-        from cudal1_compile.runtime.target import detect_target
-
-        place = TargetDevice(job.device, detect_target(job.device))
-        graph = GraphJob(gm, example_inputs, parse_options(None, job.options), place)
-        plans.append(Pipeline(graph, SESSION).plan())
+        plans.append(_pipeline(job, gm, example_inputs).plan())
         return gm.forward
 
     return backend
@@ -240,11 +247,8 @@ def _cudal1_backend(job: Job, keys: list[str], mode: str | None = None) -> Calla
 
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         from cudal1_compile.backend import cudal1
-        from cudal1_compile.inductor.graph_key import graph_key
-        from cudal1_compile.options import parse_options
 
-        options = parse_options(mode, job.options)
-        keys.append(graph_key(gm, example_inputs, options.inductor, options.products))
+        keys.append(_pipeline(job, gm, example_inputs, mode).key)
         return cudal1(gm, example_inputs, mode=mode, options=job.options)
 
     return backend
