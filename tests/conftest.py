@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -42,6 +43,8 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # this CPU's vectors first. Tested is which graphs Inductor gets, not its own loops; "" gives Inductor's default
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
+_COUNT = itertools.count()  # of tests
+
 # a shared machine is slow by turns: no deadline. By default few examples, the same in every run, so that a change
 # is blamed for its own faults only; HYPOTHESIS_PROFILE=long looks for new ones and prints how to repeat them
 settings.register_profile("default", deadline=None, max_examples=30, derandomize=True, print_blob=True)
@@ -50,9 +53,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(autouse=True)
-def cudal1_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory that CUDAL1_CACHE_DIR names during this test."""
-    directory = tmp_path / "cudal1-cache"
+def cudal1_cache_dir(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that CUDAL1_CACHE_DIR names during this test.
+
+    Not in its tmp_path: most tests make no file, and thousands of folders cost a run a minute.
+    """
+    directory = _RUN_DIR / f"cache-{os.getpid()}-{next(_COUNT)}"
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(directory))
     return directory
 

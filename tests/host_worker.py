@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -22,7 +23,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.timing.clock import Clock, Contender
-from cudal1_compile.judge.timing.floor import Floor
+from cudal1_compile.judge.timing.floor import COPIED_BYTES, Floor
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import HOST
@@ -104,6 +105,13 @@ def _open_session(index: int, limits: Limits, device_lock: DeviceLock, shared: P
 
 
 class HostFloor(Floor):
+    @cached_property
+    def _copies(self) -> Sequence[tuple[int, float]]:
+        """Up to 16 MiB, which tests' regions have: a CPU takes ten seconds for the gigabyte of a GPU."""
+        return [
+            (n, self._value(f"copy {n}", partial(self._measure_copy, n))) for n in COPIED_BYTES if n <= 1 << 24
+        ]
+
     def parts(self) -> Iterator[Callable[[], object]]:
         """Nothing ahead: a CPU takes minutes for a large product."""
         return iter(())

@@ -34,14 +34,21 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from tests.audit_kinds import one_of_each_kind
-from tests.host_worker import HostClock, Replayed
+from tests.host_worker import HostClock, HostFloor, Replayed
 
 pytestmark = pytest.mark.host
 
 
+def _session() -> DeviceSession:
+    clock = cast(Clock, HostClock())
+    made = DeviceSession(HOST, clock, Limits(inductor=False))
+    made.floor = HostFloor(clock)
+    return made
+
+
 @pytest.fixture(scope="module")
 def session() -> DeviceSession:
-    return DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    return _session()
 
 
 def _entrant(program: Program, code: str) -> Entrant:
@@ -125,7 +132,7 @@ def test_a_case_suite_made_ahead_is_used_checked_and_made_anew_where_it_is_gone(
     right = next(h.code for h in HONEST if h.region == "softmax")
     wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
     assert make_ahead(program, 7, (), path)
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    session = _session()
     made: list[int] = []
     monkeypatch.setattr(
         "cudal1_compile.judge.bench.session.prepare_suite", lambda *a: made.append(1) or prepare_suite(*a)
@@ -151,7 +158,7 @@ def _spoil(session: DeviceSession) -> None:
 
 
 def test_a_spoilt_case_suite_is_made_anew() -> None:
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    session = _session()
     program, right = region("softmax"), next(h.code for h in HONEST if h.region == "softmax")
     wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
     assert isinstance(session.judge(program, _entrant(program, right), seed=7), Accepted)
@@ -163,7 +170,7 @@ def test_a_spoilt_case_suite_is_made_anew() -> None:
 
 def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The case for the numbers that a kernel names is no part of the region's case suite."""
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    session = _session()
     program, code = region("silu"), SILU_SCALAR.replace("+ 0.5f", "+ 0.5f + 77.25f * 0.0f")
     attempt = session._try
 
@@ -185,7 +192,7 @@ def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.Monk
 
 
 def test_a_candidate_that_reaches_the_case_suite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    session = _session()
     program, codes = region("softmax"), [h.code for h in HONEST if h.region == "softmax"][:2]
     time, timing = session._time, session._final_timing
 
@@ -326,7 +333,7 @@ def test_another_error_is_no_want_of_room(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    session = _session()
     program = region("silu")
     entrant = _entrant(program, SILU_SCALAR)
     monkeypatch.setattr(session.clock, "free_bytes", lambda: 1 << 16)
