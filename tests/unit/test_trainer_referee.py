@@ -17,6 +17,8 @@ from cudal1_trainer.data.pairs import H100
 from cudal1_trainer.scores.outcome import conclude
 from cudal1_trainer.scores.referee import Group, Referee, Ruling
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 OTHER = "region v1\ndims d0=16\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"
 TEXT = "region v1\ndims d0=8\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"
 
