@@ -43,6 +43,9 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # this CPU's vectors first. Tested is which graphs Inductor gets, not its own loops; "" gives Inductor's default
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
+# nor does Dynamo look for garbage behind each compile, a tenth of the time of tests that compile
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
+
 _COUNT = itertools.count()  # of tests
 
 # a shared machine is slow by turns: no deadline. By default few examples, the same in every run, so that a change
@@ -81,8 +84,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-        # a worker holds millions of objects by the end: looked through every 700 new ones, they take a tenth of its time
-        gc.set_threshold(50_000, 20, 50)
+        # looked at every 700 new objects, a worker's millions take a tenth of its time and more
+        gc.set_threshold(50_000, 20, 10)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
