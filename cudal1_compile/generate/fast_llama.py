@@ -1,6 +1,7 @@
 """A batched sampler for small Llama models on CPU and CUDA.
 
     prompts -> unique prompts -> prefill once each -> rows decode together, one token a step
+    a prompt and replies that are known -> prefill -> the tree of their tokens at once -> log-likelihoods
 
 Rows of one prompt share its keys and values: their queries attend to one prefix cache as one product, and
 each row keeps only what it generated itself, so no row is padded to another's length. Decoding runs in
@@ -8,8 +9,8 @@ stages of `stage_steps` with fixed shapes; between stages finished rows leave an
 CUDA all of it runs on a stream of the sampler's own, and each stage is captured once as a CUDA graph and
 replayed, because some 200 small launches a token would cost more than their work.
 
-Greedy results equal transformers' token for token in float32. It serves one process and one device, and
-computes no log-probabilities and no gradients: training does that with the transformers model itself.
+Greedy results equal transformers' token for token in float32, likelihoods its log-softmax. It serves one process
+and one device, and computes no gradients: training does that with the transformers model itself.
 
 Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, S steps, V vocabulary.
 """
@@ -23,16 +24,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cudal1_compile.generate.llama_forward import DEAD, Rows, decode_step, prefill, project
+from cudal1_compile.generate.llama_forward import DEAD, Rows, decode_step, prefill, project, read_tree
 from cudal1_compile.generate.llama_weights import LlamaWeights, take_weights
 from cudal1_compile.generate.threads import at_most
 
 log = logging.getLogger(__name__)
 
 PREFILL_TOKENS = 32_768  # prompt tokens worked on at once
+SCORED = 64  # known replies that are read at once
 CHECK_STEPS = 16  # between two looks at the clock and at whether every row has ended
 FILL_LIMIT = 1.25  # rows including fillers over rows, where prompts are repeated unequally often
 ROWS_A_THREAD = 256  # on a CPU: with fewer, a step's operations are too short to be shared
@@ -125,6 +128,56 @@ class FastLlama:
         with self.shared.inside(), self._on_stream():
             self._sample_batches(prompts, max_new, warm, generator, deadline, results)
         return results
+
+    @torch.inference_mode()
+    def score(
+        self, prompt: Sequence[int], replies: Sequence[Sequence[int]], deadline: float | None = None
+    ) -> list[float]:
+        """log p(reply | prompt) of each; none where the deadline (time.monotonic) cuts it off."""
+        if not replies:
+            return []
+        self._check([prompt], [0.0], max(map(len, replies)))
+        if len(prompt) < 2 or not all(replies):
+            raise ValueError("a prompt of less than two tokens, or a reply of none")
+        w, shape = self.weights, (1, self.weights.kv_heads, len(prompt) - 1, self.weights.head_dim)
+        order = sorted(range(len(replies)), key=lambda i: tuple(replies[i]))  # what begins alike is read once
+        found = [0.0] * len(replies)
+        with self.shared.inside(), self._on_stream(), nullcontext() if self.use_graphs else at_most(1):
+            prefix = [(w.embed_VD.new_empty(shape), w.embed_VD.new_empty(shape)) for _ in w.layers]
+            prefill(w, torch.tensor([prompt[:-1]], device=w.device), prefix)
+            for places in (order[start : start + SCORED] for start in range(0, len(order), SCORED)):
+                self.shared.give_way()
+                if deadline is not None and time.monotonic() >= deadline:
+                    return []
+                scores = self._score_tree(prompt[-1], [replies[i] for i in places], prefix)
+                for place, score in zip(places, scores, strict=True):
+                    found[place] = score
+        return found
+
+    def _score_tree(
+        self, root: int, replies: Sequence[Sequence[int]], prefix: list[tuple[Tensor, Tensor]]
+    ) -> list[float]:
+        """root: the prompt's last token, behind which all of them begin."""
+        ids, parents, ends = [root], [0], []
+        known: dict[tuple[int, int], int] = {}  # parent and token -> node
+        for reply in replies:
+            node = 0
+            for token in reply:
+                parent, node = node, known.setdefault((node, token), len(ids))
+                if node == len(ids):
+                    ids.append(token)
+                    parents.append(parent)
+            ends.append(node)
+        above = np.eye(len(ids), dtype=bool)
+        for node, parent in enumerate(parents[1:], 1):
+            above[node] |= above[parent]
+        sees_CC = torch.from_numpy(above).to(self.weights.device)
+        ids_C, parents_C = torch.tensor([ids, parents], device=sees_CC.device)
+        logits_CV = read_tree(self.weights, ids_C, sees_CC.sum(1) - 1, sees_CC, prefix)
+        logp_C = logits_CV.log_softmax(-1)[parents_C, ids_C]
+        logp_C[0] = 0.0  # of the root, which is given
+        found: list[float] = logp_C.where(sees_CC[ends], 0.0).sum(-1).tolist()
+        return found
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:

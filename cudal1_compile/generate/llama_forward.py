@@ -1,10 +1,11 @@
 """The arithmetic of a small Llama for the fast sampler: whole prompts once, then one token a row and step.
 
 Rows of one prompt attend to one shared prefix cache and to their own columns, under one softmax. What a decode
-step reads and writes lies in the fixed buffers of Rows, so that a step can be captured in a CUDA graph.
+step reads and writes lies in the fixed buffers of Rows, so that a step can be captured in a CUDA graph. Texts that
+are known are read at once, as a tree.
 
-Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, C columns generated,
-D hidden, V vocabulary, H query heads, K key/value heads, G queries a key/value head, E size of a head.
+Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, C columns generated, or a tree's
+nodes, D hidden, V vocabulary, H query heads, K key/value heads, G queries a key/value head, E size of a head.
 """
 
 from __future__ import annotations
@@ -44,23 +45,55 @@ def prefill(w: LlamaWeights, ids_PL: Tensor, caches: list[tuple[Tensor, Tensor]]
 
     Prompts are padded on the right: a causal mask alone keeps the padding out of everything that counts.
     """
-    p, length = ids_PL.shape
-    turn = _rotation(w, torch.arange(length, device=ids_PL.device))
+    turn = _rotation(w, torch.arange(ids_PL.shape[1], device=ids_PL.device))
     x_PLD = w.embed_VD[ids_PL]
     for layer, (keys, values) in zip(w.layers, caches, strict=True):
         q, k, v = _split_heads(w, layer, _norm(x_PLD, layer.input_norm_D, w.eps), turn)
         keys.copy_(k.transpose(1, 2))
         values.copy_(v.transpose(1, 2))
-        group = w.heads // w.kv_heads
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            keys.repeat_interleave(group, 1),
-            values.repeat_interleave(group, 1),
-            is_causal=True,
-        )
-        x_PLD = x_PLD + layer.out(mixed.transpose(1, 2).reshape(p, length, -1))
-        x_PLD = x_PLD + _mlp(layer, x_PLD, w.eps)
+        x_PLD = _finish_layer(w, layer, x_PLD, q, keys, values, None)
     return x_PLD
+
+
+def read_tree(
+    w: LlamaWeights, ids_C: Tensor, depth_C: Tensor, sees_CC: Tensor, prefix: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Logits behind each node of a tree of texts that follow one prompt: [C, V].
+
+    depth_C: tokens between prompt and node. sees_CC: whether the second is the first or lies on its way from the
+    root. prefix: the prompt's, as `prefill` fills it.
+    """
+    length = prefix[0][0].shape[2]
+    mask_CX = torch.cat((sees_CC.new_ones(len(ids_C), length), sees_CC), 1)
+    turn = _rotation(w, length + depth_C)
+    x_1CD = w.embed_VD[ids_C][None]
+    for layer, caches in zip(w.layers, prefix, strict=True):
+        q, k, v = _split_heads(w, layer, _norm(x_1CD, layer.input_norm_D, w.eps), turn)
+        keys, values = (torch.cat((c, y.transpose(1, 2)), 2) for c, y in zip(caches, (k, v), strict=True))
+        x_1CD = _finish_layer(w, layer, x_1CD, q, keys, values, mask_CX)
+    return project(w, x_1CD)[0]
+
+
+def _finish_layer(
+    w: LlamaWeights,
+    layer: LayerWeights,
+    x_PLD: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    """From queries, keys and values on. mask: which keys a query sees; None: the causal one."""
+    group = w.heads // w.kv_heads
+    mixed = F.scaled_dot_product_attention(
+        q.transpose(1, 2),
+        keys.repeat_interleave(group, 1),
+        values.repeat_interleave(group, 1),
+        mask,
+        is_causal=mask is None,
+    )
+    x_PLD = x_PLD + layer.out(mixed.transpose(1, 2).reshape(x_PLD.shape[0], x_PLD.shape[1], -1))
+    return x_PLD + _mlp(layer, x_PLD, w.eps)
 
 
 def decode_step(w: LlamaWeights, r: Rows) -> None:

@@ -149,6 +149,33 @@ def test_sampled_rows_keep_their_own_history_when_others_leave() -> None:
     assert worst > -14.0  # exp(-14): about one such token in a million draws
 
 
+@pytest.mark.parametrize("heads", [2, 6])
+def test_likelihoods_are_those_of_transformers(heads: int) -> None:
+    model = make_model(heads, num_key_value_heads=heads)
+    sampler = FastLlama.from_model(model)
+    for seed, prompt in enumerate(make_prompts([2, 17, 60])):
+        shared = make_prompts([9], seed + 50)[0]
+        replies = [shared, shared[:4], *make_prompts([1, 5, 30], seed + 3)]
+        replies += [[*shared, *r] for r in make_prompts([3] * fast_llama.SCORED, seed + 9)]
+        got = sampler.score(prompt, replies)
+        assert len(got) == len(replies) > fast_llama.SCORED
+        for reply, found in zip(replies, got, strict=True):
+            with torch.no_grad():
+                logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
+            expected = torch.log_softmax(logits, -1)[torch.arange(len(reply)), torch.tensor(reply)].sum()
+            assert found == pytest.approx(float(expected), rel=1e-5, abs=1e-4)
+
+
+def test_no_likelihood_comes_after_the_deadline_or_of_nothing() -> None:
+    sampler = FastLlama.from_model(make_model())
+    assert sampler.score([5, 6], [[7], [8]], deadline=time.monotonic()) == []
+    assert sampler.score([5], []) == []
+    with pytest.raises(ValueError, match="less than two tokens"):
+        sampler.score([5], [[7]])
+    with pytest.raises(ValueError, match="512"):
+        sampler.score([5] * 500, [[7], [8] * 100])
+
+
 def test_deadline_ends_a_run_and_marks_what_is_unfinished() -> None:
     sampler = FastLlama(FastLlama.from_model(make_model(4, eos_token_id=96)).weights, stage_steps=8)
     prompts = make_prompts([10, 12])
@@ -237,3 +264,6 @@ def test_it_gives_way_between_two_steps() -> None:
     sampler = FastLlama(take_weights(make_model()), shared=Shared())
     (reply,) = sampler.sample(make_prompts([5]), 7, temperature=0.0)
     assert asked == ["in", *["way"] * (1 + len(reply)), "out"], "behind the prompts, and each token"
+    asked.clear()
+    sampler.score([5, 6], make_prompts([4] * (fast_llama.SCORED + 1)))
+    assert asked == ["in", "way", "way", "out"], "behind the prompt, and a tree"
