@@ -49,15 +49,15 @@ def stage_schedules(stage: Stage) -> tuple[StageSchedule, ...]:
     return tuple(rules[stage.kind](stage))
 
 
-def variants(program: Program) -> list[Schedule]:
-    """All schedules of all strategies that apply, at most MAX_VARIANTS a plan."""
+def variants(program: Program, most: int = MAX_VARIANTS) -> list[Schedule]:
+    """All schedules of all strategies that apply, of each plan the likeliest `most`."""
     whole = cut_stages(program)
     found: list[Schedule] = []
     if whole is not None:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
     for flat, plan in enumerate(plans(program)):
-        chosen = _combine(plan)[:MAX_VARIANTS]
-        chosen += _with_fused_reductions(plan, chosen)
+        chosen = _combine(plan)[:most]
+        chosen += _with_fused_reductions(plan, chosen[:MAX_VARIANTS])
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
     return found
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from cudal1_compile.codegen.stages.schedule import Schedule
@@ -34,6 +35,7 @@ __all__ = [
     "Schedule",
     "Template",
     "draw_reply",
+    "name_design",
     "try_reply",
     "variants",
     "write_analysis",
@@ -48,8 +50,13 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
         parse_candidate(code, program)
     except CandidateError:
         return None
+    return replace(name_design(program, schedule, exemplars), code=code)
+
+
+def name_design(program: Program, schedule: Schedule, exemplars: Sequence[Exemplar] = ()) -> Reply:
+    """The reply of one variant as a small model writes it: without its code."""
     design = write_design(schedule, stages_of(program, schedule))
-    return Reply(write_analysis(program, exemplars), design, code)
+    return Reply(write_analysis(program, exemplars), design, "")
 
 
 def try_reply(program: Program, schedule: Schedule) -> Reply | None:

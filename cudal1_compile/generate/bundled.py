@@ -2,10 +2,12 @@
 
     files -> the host's memory, at once     -> the device, with the first proposals
 
-The fast sampler draws designs, several times as many as are asked for; those that codegen can lower are kept, with
-the nearest numbers that can be. What a directory lacks is told before anything is loaded. transformers is not
-imported, and no state of the process is changed, so that it may be made in any thread. A compile for a GPU has it
-in a process of its own (pipeline/generator_process.py). This module trains nothing.
+Where a prompt shows variants, designs are drawn without replacement from all others that its region may have, by
+the model's likelihood of each (draws.py). Elsewhere the fast sampler draws some, several times as many as asked
+for; those that codegen can lower are kept, with the nearest numbers that can be. What a directory lacks is told
+before anything is loaded. transformers is not imported, and no state of the process is changed, so that it may be
+made in any thread. A compile for a GPU has it in a process of its own (pipeline/generator_process.py). This module
+trains nothing.
 
 With `prior_first` the schedule prior answers prompts of a GPU that show no variants, in milliseconds. The model is
 asked once variants are shown.
@@ -13,6 +15,7 @@ asked once variants are shown.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import Counter
@@ -27,6 +30,7 @@ import torch
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.replies import as_design, design_of, lower_nearest
+from cudal1_compile.generate.draws import in_drawn_order, lower_first, open_designs
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.fast_llama import ALONE, FastLlama, SharedDevice
 from cudal1_compile.generate.linear import fast_cpu_dtype
@@ -41,7 +45,7 @@ from cudal1_compile.generate.model_files import (
 from cudal1_compile.generate.prompt import (
     STAGES_TOKENS,
     find_region,
-    shown_designs,
+    shown_variants,
     shows_variants,
     with_stages,
 )
@@ -66,7 +70,8 @@ class BundledConfig:
     temperature: float | None = None  # None: as generation_config.json says, or DEFAULT_TEMPERATURE
     greedy_first: bool = True  # the first of n replies takes the most likely token always
     prior_first: bool = False  # see `_by_prior`
-    draws: int = 4  # designs for each reply of several
+    distinct: bool = False  # first prompts are answered without replacement, too
+    draws: int = 4  # designs for each reply of several, where they are sampled
 
 
 @lru_cache(maxsize=4096)
@@ -185,11 +190,43 @@ class BundledGenerator:
             raise GeneratorError(
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
             )
+        numbered = enumerate(zip(prompts, coded, strict=True))
+        found = [self._drawn(p, ids, n, random.Random(f"{seed} {i}"), deadline) for i, (p, ids) in numbered]
+        left = [i for i, replies in enumerate(found) if replies is None]
+        sampled = self._sampled([prompts[i] for i in left], [coded[i] for i in left], n, seed, room, deadline)
+        for i, replies in zip(left, sampled, strict=True):
+            found[i] = replies
+        return [replies or [] for replies in found]
+
+    def _drawn(self, prompt: str, ids: list[int], n: int, rng: random.Random, deadline: float) -> list[str] | None:
+        """Without replacement; None where designs are to be sampled."""
+        program = _region(prompt) if self.config.distinct or shows_variants(prompt) else None
+        if program is None:
+            return None
+        if time.monotonic() >= deadline:
+            return []
+        replies = open_designs(program, shown_variants(prompt), n, rng)
+        if replies is None:
+            return None
+        pairs = [(reply, self.codec.encode_reply(print_reply(reply))) for reply in replies]
+        fitting = [pair for pair in pairs if len(ids) + len(pair[1]) <= self._positions]
+        scores = self.sampler.score(ids, [row for _, row in fitting], deadline)
+        order = in_drawn_order(scores, self.temperature, rng, self.config.greedy_first)
+        return lower_first(program, (fitting[i][0] for i in order), n)
+
+    def _sampled(
+        self,
+        prompts: Sequence[str],
+        coded: Sequence[list[int]],
+        n: int,
+        seed: int,
+        room: int,
+        deadline: float,
+    ) -> list[list[str]]:
         count = n * self.config.draws if n > 1 else 1
         rows = [ids for ids in coded for _ in range(count)]
         warm = [self._warm(i) for _ in coded for i in range(count)]
-        end = deadline if deadline != float("inf") else None
-        drawn = self.sampler.sample_until(rows, min(WHOLE_TOKENS, room), warm, seed, end)
+        drawn = self.sampler.sample_until(rows, min(WHOLE_TOKENS, room), warm, seed, deadline)
         late = time.monotonic() >= deadline
         found: list[list[str]] = []
         for i, prompt in enumerate(prompts):
@@ -201,11 +238,10 @@ class BundledGenerator:
     def _chosen(self, prompt: str, texts: Sequence[str]) -> list[str]:
         """Different ones as far as there are, the most frequent first, with the nearest numbers that can be.
 
-        What its prompt shows is no reply; what cannot be lowered is one only where there is no other: it says why.
+        What cannot be lowered is one only where there is no other: it says why.
         """
         legal = [fitted for text in texts if (fitted := _fitted(prompt, text)) is not None]
-        new = [text for text in legal if design_of(parse_reply(text)) not in shown_designs(prompt)]
-        return self._ranked(new) or self._ranked(texts)
+        return self._ranked(legal) or self._ranked(texts)
 
     def _warm(self, place: int) -> float:
         """How warm a prompt's reply at that place is."""

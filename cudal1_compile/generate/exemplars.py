@@ -56,7 +56,7 @@ def choose_exemplars(
         while config.count >= DESIGNS and len(chosen) < min(config.count, len(pool)):
             left = replace(config, count=config.count - len(chosen))
             chosen += _choose_from_buckets([v for v in pool if v not in chosen], left, rng)
-    return sorted(chosen, key=lambda e: e.speedup)
+    return sorted(chosen, key=lambda e: (e.speedup, e.code))
 
 
 def split_buckets(variants: Sequence[Exemplar], width: float) -> dict[int, list[Exemplar]]:

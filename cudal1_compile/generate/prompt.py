@@ -37,7 +37,7 @@ from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import HEADER, parse_program
 
-VARIANT = re.compile(r"^variant \d+\.\d\dx\n", re.M)  # its first line
+VARIANT = re.compile(r"^variant (\d+\.\d\d)x\n", re.M)  # its first line
 STAGES = "stages\n"
 STAGES_CHARACTERS = 640  # a stage has some 60; some regions have a dozen stages
 STAGES_TOKENS = 320  # that are kept free for them
@@ -111,10 +111,14 @@ def shows_variants(prompt: str) -> bool:
     return VARIANT.search(prompt) is not None
 
 
-def shown_designs(prompt: str) -> set[str]:
-    """Of the variants that a prompt shows as designs alone: their lines, edits among them."""
-    blocks = VARIANT.split(prompt)[1:]
-    return {block.strip() for block in blocks if "```" not in block}
+def shown_variants(prompt: str) -> list[Exemplar]:
+    """Those that a prompt shows, slowest first: each as its design, or as its code where it is of none."""
+    found: list[Exemplar] = []
+    _, *parts = VARIANT.split(prompt)
+    for speedup, block in zip(parts[::2], parts[1::2], strict=True):
+        design, _, code = block.partition("```cuda\n")
+        found.append(Exemplar(code.partition("```")[0], float(speedup), design.strip()))
+    return found
 
 
 def find_region(prompt: str) -> Program:

@@ -17,14 +17,15 @@ from transformers import LlamaForCausalLM
 
 from cudal1_compile.codegen.prior.regression import load_prior
 from cudal1_compile.codegen.ranking import ranked
-from cudal1_compile.codegen.replies import as_design, complete
+from cudal1_compile.codegen.replies import as_design, complete, design_of
 from cudal1_compile.codegen.templates import Schedule, variants, write_reply
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.draws import LEGAL
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.fast_llama import Sample
 from cudal1_compile.generate.model_files import MODEL_DIR
-from cudal1_compile.generate.prompt import STAGES_TOKENS, build_prompt
+from cudal1_compile.generate.prompt import STAGES_TOKENS, build_prompt, shown_variants
 from cudal1_compile.generate.tokens import load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_compile.kernel.candidate import Exemplar, parse_reply, print_reply
@@ -90,17 +91,17 @@ def test_budget_counts_in_its_own_tokens_and_leaves_room_for_stages(tmp_path: Pa
         generator.propose(["# " * 1000], 1, 0)
 
 
-def test_the_model_is_asked_once_and_repeats_no_design_that_its_prompt_shows(
+def test_the_model_is_asked_once_and_each_design_is_one_reply(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = open_generator(directory, draws=2)
     monkeypatch.setattr(generator, "codec", load_codec(str(MODEL_DIR / "tokenizer.json")))
     generator._positions = 4096
     program = parse_program(ROWS)
-    replies = [r for s in variants(program)[:3] if (r := write_reply(program, s)) is not None]
-    first, second, shown = (print_reply(as_design(r)) for r in replies)
+    replies = [r for s in variants(program)[:2] if (r := write_reply(program, s)) is not None]
+    first, second = (print_reply(as_design(r)) for r in replies)
     near = second.replace("block 256", "block 250")
-    drawn = [first, near, second, shown, shown, shown, "no reply", second]
+    drawn = [first, near, second, first, first, first, "no reply", second]
     calls: list[int] = []
 
     def sample(rows: list[list[int]], *_: Any) -> list[Sample]:
@@ -108,14 +109,65 @@ def test_the_model_is_asked_once_and_repeats_no_design_that_its_prompt_shows(
         return [Sample(generator.codec.encode_reply(text)[:-1], True) for text in drawn]
 
     monkeypatch.setattr(generator.sampler, "sample_until", sample)
-    exemplars = [Exemplar(r.code, 1.0, r.design) for r in replies[2:]]
-    prompt = build_prompt("facts", print_program(program), exemplars, 4096, len, designs=True)
-    assert "```" not in prompt and as_design(replies[2]).design in prompt
+    prompt = build_prompt("facts", print_program(program), (), 4096, len, designs=True)
     [found] = generator.propose([prompt], 4, seed=0)
     assert found == [first, second] and calls == [8]
-    assert [complete(program, parse_reply(text)).code for text in found] == [r.code for r in replies[:2]]
+    assert [complete(program, parse_reply(text)).code for text in found] == [r.code for r in replies]
     drawn[:] = ["no reply", *["## Code"] * 7]
     assert generator.propose([prompt], 4, seed=0) == [["no reply", "## Code"]]
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_designs_are_drawn_without_replacement_until_none_is_left(tmp_path: Path, distinct: bool) -> None:
+    make_checkpoint(tmp_path, positions=6000)
+    generator = open_generator(tmp_path, distinct=distinct)
+    program = parse_program(ROWS)
+    every = [r for s in variants(program, LEGAL) if (r := write_reply(program, s)) is not None]
+    exemplars = [] if distinct else [Exemplar(every[5].code, 1.25, every[5].design)]
+    tried, edited = {e.code for e in exemplars}, 0
+    for number in range(20):
+        prompt = build_prompt("facts", print_program(program), exemplars, 6000, len, designs=True)
+        [texts] = generator.propose([prompt], 8, seed=number)
+        assert texts == generator.propose([prompt], 8, seed=number)[0] and len(texts) == 8
+        replies = [complete(program, parse_reply(text)) for text in texts]
+        assert not tried & {r.code for r in replies} and len({r.code for r in replies}) == 8
+        best = max((e.speedup for e in exemplars), default=0.0)
+        assert all(r.analysis.startswith(f"Fastest so far: {best:.2f}x with ") for r in replies if best)
+        tried |= {r.code for r in replies}
+        exemplars += [Exemplar(r.code, 1.2 - i / 1000, design_of(r)) for i, r in enumerate(replies)]
+        if edited := sum(bool(r.edits) for r in replies):
+            break
+    assert edited and tried >= {r.code for r in every}, "edits come once there is nothing else"
+
+
+def test_what_has_no_designs_to_draw_from_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(tmp_path, positions=2048)
+    generator = open_generator(tmp_path)
+    shown = [Exemplar("__global__ void f0() {}", 1.5, "grouped.\nstage 0: block, vector 4, block 256")]
+    prompt = build_prompt("facts", print_program(parse_program(ROWS)), shown, 2048, len, designs=True)
+    start = time.monotonic()
+    assert generator.propose_until([prompt], 8, 0, start - 1.0) == [[]]
+    monkeypatch.setattr("cudal1_compile.generate.draws.variants", lambda program, most: [])
+    sampled: list[int] = []
+
+    def sample(rows: list[list[int]], *_: Any) -> list[Sample]:
+        sampled.append(len(rows))
+        return [Sample([5, 6, 7], True) for _ in rows]
+
+    monkeypatch.setattr(generator.sampler, "sample_until", sample)
+    others = [prompt, "region v1", prompt]
+    assert [len(found) for found in generator.propose(others, 2, seed=0)] == [1, 1, 1] and sampled == [24]
+
+
+def test_a_prompt_tells_the_variants_that_it_shows() -> None:
+    shown = [
+        Exemplar("__global__ void f0() {}", 0.94, "by hand"),
+        Exemplar("", 1.5, "grouped.\nstage 0: block, vector 4, block 256\nedit f0: unroll 8"),
+    ]
+    prompt = build_prompt("facts", print_program(parse_program(ROWS)), shown, 4096, len, designs=True)
+    first, second = shown_variants(prompt)
+    assert (first.code.strip(), first.speedup, first.design) == (shown[0].code, 0.94, "")
+    assert second == shown[1] and shown_variants("region v1\n") == []
 
 
 def test_the_prior_answers_what_a_gpu_asks_first_and_the_model_what_shows_variants(
