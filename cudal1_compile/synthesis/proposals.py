@@ -120,8 +120,8 @@ class Proposals:
                 min(places), max(places), len(self._places), rounds + 1, budget.rounds, count, self._timer.left_s
             )
         )
-        sizes = sorted({request.n for _, request in asked})
-        alike = [[(t, r) for t, r in asked if r.n == n] for n in sizes]
+        sizes = sorted({r.n + r.spare for _, r in asked})
+        alike = [[(t, r) for t, r in asked if r.n + r.spare == n] for n in sizes]
         return [_Call(some, n, some[0][0].call_seed()) for some, n in zip(alike, sizes, strict=True)]
 
     def _make(self, call: _Call) -> None:
@@ -143,7 +143,7 @@ class Proposals:
                 task.take_replies(request, replies)
                 left_s = self._timer.left_s
                 self._progress(Proposed(task.region.fingerprint, request.prompt, tuple(replies), left_s))
-                if len(replies) < call.n and call.is_late:
+                if len(replies) < request.n and call.is_late:
                     task.fail(TIME_OVER)  # a round that was cut off counts for nothing
 
 

@@ -26,7 +26,7 @@ from cudal1_compile.codegen.templates import STUMBLES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
-from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.prompt import build_prompt, shown_variants
 from cudal1_compile.generate.protocol import Generator, WritesDesigns, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
@@ -79,7 +79,8 @@ class Request:
     """A prompt and how many replies it should get."""
 
     prompt: str
-    n: int
+    n: int  # that are taken
+    spare: int = 0  # that are asked for besides, in the place of what was tried and the prompt does not show
 
 
 class RegionTask:
@@ -187,7 +188,11 @@ class RegionTask:
         counts: dict[str, int] = {}
         for i, prompt in enumerate(prompts):
             counts[prompt] = counts.get(prompt, 0) + min(share, max(0, samples - i * share))
-        return [Request(prompt, n) for prompt, n in counts.items() if n]
+        most = 0
+        if isinstance(self.generator, WritesDesigns):
+            tried = len({a.code_digest for a in self.archive.current})
+            most = tried + samples - min(len(shown_variants(p)) for p in counts)  # prompts may bring the same
+        return [Request(prompt, n, max(0, most - n)) for prompt, n in counts.items() if n]
 
     def _prompt(self, seed: int | None) -> str:
         chosen, in_designs = list[Exemplar](), isinstance(self.generator, WritesDesigns)
@@ -262,13 +267,16 @@ class RegionTask:
         self.archive.put([self._first_row(row) for row in rows])
 
     def take_replies(self, request: Request, replies: Sequence[str]) -> None:
-        """Stores every reply: refused text and known code with their verdict, new code as waiting for one."""
-        self.proposed += len(replies)
-        rows: list[Attempt] = []
-        for reply in replies:
-            proposal = read_proposal(self.region, self.generator.name, request.prompt, reply)
-            rows.append(self._first_row(proposal))
-        self.archive.put(rows)
+        """Stores the replies: refused text and known code with their verdict, new code as waiting for one.
+
+        Where some are spare, those that are not known, as many as are taken.
+        """
+        found = [read_proposal(self.region, self.generator.name, request.prompt, reply) for reply in replies]
+        if request.spare:
+            tried = {a.code_digest for a in self.archive.current}
+            found = [proposal for proposal in found if proposal.code_digest not in tried][: request.n]
+        self.proposed += len(found)
+        self.archive.put([self._first_row(proposal) for proposal in found])
 
     def _first_row(self, proposal: Proposal) -> Attempt:
         if proposal.reply is None:

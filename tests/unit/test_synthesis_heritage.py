@@ -11,10 +11,11 @@ import pytest
 from synthesis_doubles import GPU, ScriptedJudge
 
 from cudal1_cache import Store
-from cudal1_compile.codegen.replies import EDIT, complete, design_of, nearby
+from cudal1_compile.codegen.replies import EDIT, complete, design_of, nearby, schedule_lines
 from cudal1_compile.codegen.templates import variants, write_reply
+from cudal1_compile.generate.prompt import shown_variants
 from cudal1_compile.judge.verdict import Accepted, Rejected, Timed, Verdict
-from cudal1_compile.kernel.candidate import Reply, print_reply
+from cudal1_compile.kernel.candidate import Reply, parse_reply, print_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.synthesis.budget import Budget
 from cudal1_compile.synthesis.outcome import Outcome, Unprofitable, Won
@@ -181,6 +182,38 @@ def test_edits_near_a_design_keep_its_own_where_no_other_takes_their_place() -> 
     assert all(complete(program, replace(r, code="")).code == r.code for r in second)
     assert nearby(program, "grouped.\nstage 0: block, vector 3, block 257", random.Random(1), 4) == []
     assert nearby(program, "one warp", random.Random(1), 4) == []
+
+
+class Draws(Designs):
+    """Nothing that its prompt shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[int] = []
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        self.counts.append(n)
+        shown = [{e.design for e in shown_variants(p)} for p in prompts]
+        every = super().propose(prompts, 100, seed)
+        return [
+            [t for t in texts if schedule_lines(design_of(parse_reply(t))) not in known][:n]
+            for texts, known in zip(every, shown, strict=True)
+        ]
+
+
+def test_what_was_refused_is_asked_for_besides_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(Judge):
+        def _judge(self, program: Program, code: str) -> Verdict:
+            self.score = 1.2 - self.score  # every second one is wrong
+            return super()._judge(program, code)
+
+    monkeypatch.setattr("cudal1_compile.synthesis.task.nearby", lambda *_: [])
+    store, generator = Store.memory(), Draws()
+    budget = Budget(seconds=60, rounds=3, samples_per_round=4)
+    (outcome,) = synthesize_all([rows(512)], generator, Half(), store, budget)
+    assert generator.counts == [4, 6, 8] and outcome.proposed == 12
+    mine = [a for a in store.attempts(outcome.fingerprint, GPU.key) if a.generator == "bundled"]
+    assert len({a.code_digest for a in mine}) == len(mine) == 12
 
 
 def test_a_template_that_stumbles_over_edits_leaves_the_round_to_the_generator(
