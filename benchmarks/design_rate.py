@@ -4,8 +4,8 @@
     python -m benchmarks.design_rate --model MODEL --out OUT --device cpu    on one core
 
 Programs of rlval.jsonl, one after the other; each prompt shows so many of its templates' variants, with made-up
-speedups, that it has --tokens at most. summary: designs a second of sampling, prefill included, and with what
-follows in use (the nearest that can be lowered, written out), the medians of --rounds, and the mean lengths.
+speedups, that it has --tokens at most. summary: designs a second of sampling, prefill included, and as drawn
+in use (without replacement, lowered, written out), the medians of --rounds, and the mean lengths.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def measure(generator: BundledGenerator, prompts: list[str], rounds: int) -> dic
         sampled.append(len(rows) / (time.perf_counter() - begin))
         lengths += [len(s.ids) for s in found]
         begin = time.perf_counter()
-        generator.propose(prompts, SAMPLES, seed)
-        written.append(len(rows) / (time.perf_counter() - begin))
+        drawn = generator.propose(prompts, SAMPLES, seed)
+        written.append(sum(map(len, drawn)) / (time.perf_counter() - begin))
     return {
         "designs_per_s": median(sampled[1:]),
         "designs_per_s_written": median(written[1:]),

@@ -9,6 +9,7 @@ compiling the program alone. A program's arms:
     sft_draw       one reply, drawn
     sft_best8      eight replies as in use: different designs, the first of the likeliest tokens
     rl_greedy, rl_best8    the same of the model --rl, which learnt on from the other one, where there is one
+    rl_distinct8   eight of its draws without replacement from all designs, the first the likeliest
     prior_best8    the eight variants of the templates that the schedule prior takes for the fastest, no model
     all_arms       all of them, 64 at most
     prior_first    the first of them
@@ -63,10 +64,11 @@ from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.fit_prior import prior_file
 
-MODEL_ARMS = {GREEDY: (1, True), "sft_draw": (1, False), "sft_best8": (8, True)}  # replies, the first a greedy one
+# replies; the first a greedy one; without replacement
+MODEL_ARMS = {GREEDY: (1, True, False), "sft_draw": (1, False, False), "sft_best8": (8, True, False)}
 PRIOR_ARMS = {"prior_best8": 8, "all_arms": 64, "prior_first": 1}  # variants; no program has more than 61
 FIRST_SHARE = 0.4  # of the time, for the first round of the arms in use
-RL_ARMS = {"rl_greedy": MODEL_ARMS[GREEDY], "rl_best8": MODEL_ARMS["sft_best8"]}
+RL_ARMS = {"rl_greedy": MODEL_ARMS[GREEDY], "rl_best8": MODEL_ARMS["sft_best8"], "rl_distinct8": (8, True, True)}
 ARMS = (*MODEL_ARMS, *RL_ARMS, *PRIOR_ARMS, *WAYS)
 
 
@@ -95,9 +97,10 @@ def _sampled(
     model: Path,
     count: int,
     greedy_first: bool,
+    distinct: bool,
 ) -> list[Sequence[str]]:
     device = torch.device("cpu" if arguments.dry else "cuda")
-    generator = load_model(model, device.type, greedy_first)
+    generator = load_model(model, device.type, greedy_first, distinct)
     named = generator.name.replace(":", "-")
     path = arguments.out / f"rl.{arm}.{named}.{arguments.seed}.replies.{device_stem()}.jsonl"
     facts = detect_target(device).facts()
@@ -134,11 +137,11 @@ def ask_second(
     return {way: second_round(way, known, generator, facts, kept[way], arguments.seed) for way in ways}
 
 
-def load_model(model: Path, device: str, greedy_first: bool) -> Generator:
-    """As in use, but for where the first reply comes from."""
+def load_model(model: Path, device: str, greedy_first: bool, distinct: bool = False) -> Generator:
+    """As in use, but for where the first reply comes from, and how first rounds are drawn."""
     if str(model) == TEMPLATE_CONTROL:
         return load_generator(model, device)
-    return BundledGenerator(BundledConfig(model, device, greedy_first=greedy_first))
+    return BundledGenerator(BundledConfig(model, device, greedy_first=greedy_first, distinct=distinct))
 
 
 def likeliest(text: str, prior: Prior) -> Iterator[str]:

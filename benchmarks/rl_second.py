@@ -2,7 +2,8 @@
 
 The first round is the schedule prior's, as in use, and is timed for it. Then each way has as many candidates more:
 
-    contrastive_in_use    the model's replies to a prompt that shows the first round's designs with their times
+    contrastive_in_use    the model's draws, without replacement, of designs behind a prompt that shows the first
+                          round's with their times; edits of the fastest where fewer are left
     plain_in_use          other designs that it draws from the prompt without them
     search_in_use         random edits of the fastest
 """
@@ -20,7 +21,7 @@ from benchmarks.generator import ask_all
 from benchmarks.rl_rows import read_row
 from cudal1_compile.codegen.replies import complete, design_of, nearby
 from cudal1_compile.generate.exemplars import DESIGNS, ExemplarConfig, choose_exemplars
-from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.prompt import build_prompt, shown_variants
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_reply, print_reply
 from cudal1_fx_passes.program.text import parse_program
@@ -66,7 +67,11 @@ def second_round(
         return [[*k.replies, *_others(k, _edited(k, seed))] for k in known]
     model, is_plain = generator(), way == "plain_in_use"
     prompts = {k.program.held_out.fingerprint: [_prompt(k, model, facts, seed, is_plain)] for k in known}
-    found = ask_all(model, prompts, SAMPLES * (3 if is_plain else 1), path, seed)
+    # what was tried is left out: samples may repeat it, draws what their prompt does not show
+    shown = [len(shown_variants(prompts[k.program.held_out.fingerprint][0])) for k in known]
+    unshown = [len(k.replies) - count for k, count in zip(known, shown, strict=True)]
+    asked = SAMPLES * 3 if is_plain else SAMPLES + max(unshown, default=0)
+    found = ask_all(model, prompts, asked, path, seed)
     return [[*k.replies, *_others(k, found[k.program.held_out.fingerprint])] for k in known]
 
 

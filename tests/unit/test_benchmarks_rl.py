@@ -58,21 +58,23 @@ def _arguments(out: Path, arms: Sequence[str] = rl.ARMS) -> Namespace:
 
 def test_arms_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[bool, int]] = []
-    models: list[str] = []
+    models: list[tuple[str, bool]] = []
 
-    def load(model: Path, device: str, greedy: bool) -> Recorder:
-        models.append(model.name)
+    def load(model: Path, device: str, greedy: bool, distinct: bool) -> Recorder:
+        models.append((model.name, distinct))
         return Recorder(greedy, asked)
 
     monkeypatch.setattr(rl, "load_model", load)
     found = {arm: some[0] for arm, some in rl.ask_arms(_arguments(tmp_path), [REDUCTION]).items()}
-    assert asked == [(True, 1), (False, 1), (True, 8), (True, 1), (True, 8)] and models == ["m"] * 3 + ["r"] * 2
+    assert asked == [(True, 1), (False, 1), (True, 8), (True, 1), (True, 8), (True, 8)]
+    assert models == [("m", False)] * 3 + [("r", False)] * 2 + [("r", True)]
     assert {arm: len(some) for arm, some in found.items() if arm != "all_arms"} == {
         "sft_greedy": 1,
         "sft_draw": 1,
         "sft_best8": 8,
         "rl_greedy": 1,
         "rl_best8": 8,
+        "rl_distinct8": 8,
         "prior_best8": 8,
         "prior_first": 1,
     }
@@ -91,7 +93,7 @@ def test_arms_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_was_asked_for_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[bool, int]] = []
-    monkeypatch.setattr(rl, "load_model", lambda model, device, greedy: Recorder(greedy, asked))
+    monkeypatch.setattr(rl, "load_model", lambda model, device, greedy, distinct: Recorder(greedy, asked))
     first = rl.ask_arms(_arguments(tmp_path, ["sft_draw"]), [REDUCTION])
     assert (
         rl.ask_arms(_arguments(tmp_path, ["sft_draw", "sft_greedy"]), [REDUCTION])["sft_draw"] == first["sft_draw"]
@@ -132,10 +134,11 @@ class Shown(TemplateGenerator):
 
     def __init__(self, replies: Sequence[str]) -> None:
         super().__init__()
-        self.replies, self.prompts = list(replies), list[str]()
+        self.replies, self.prompts, self.asked = list(replies), list[str](), list[int]()
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         self.prompts += prompts
+        self.asked.append(n)
         return [self.replies[:n] for _ in prompts]
 
 
@@ -150,17 +153,18 @@ def test_second_rounds_are_the_first_and_as_many_others(tmp_path: Path) -> None:
     row = Row(job.ident, busy, {name: "verify: wrong" for name, _ in job.codes[6:]})
     known = rl_second.known_after(REDUCTION, first, row, names[rl_second.FIRST])
     assert [round(13.0 / e.speedup) for e in known.variants] == [10, 11, 12, 13, 14, 15]
-    found, prompts = {}, {}
+    found, prompts, asked = {}, {}, {}
     for way in rl_second.WAYS:
         model = Shown([first[0], *others, others[0]])
         path = tmp_path / way
         (found[way],) = rl_second.second_round(way, [known], lambda model=model: model, "gpu", path, 1)
-        prompts[way] = "".join(model.prompts)
+        prompts[way], asked[way] = "".join(model.prompts), model.asked
         assert found[way][:8] == first and 8 < len(found[way]) <= 16
         codes = [complete(parse_program(TEXT), parse_reply(text)).code for text in found[way]]
         assert len({*codes}) == len(codes)
     assert prompts["contrastive_in_use"].count("variant ") == 6 and "variant " not in prompts["plain_in_use"]
     assert prompts["search_in_use"] == ""
+    assert asked["contrastive_in_use"] == [10], "two that were refused may be drawn"
     assert found["plain_in_use"][8:] == others[:8]
     # a program of which nothing was measured gives no exemplars, and no edits
     bare = rl_second.known_after(REDUCTION, first, None, names[rl_second.FIRST])
