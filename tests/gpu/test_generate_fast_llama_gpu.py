@@ -54,6 +54,18 @@ def test_greedy_equals_transformers_over_stage_borders() -> None:
     assert sampler.sample(prompts * 2, 100, temperature=0) == [reference(model, p, 100) for p in prompts] * 2
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-3), (torch.bfloat16, 0.1)])
+def test_likelihoods_are_those_of_a_cpu(dtype: torch.dtype, most: float) -> None:
+    """most: that the logarithm differs by, a token."""
+    model = make_model(9)
+    prompt, shared, *rest = make_prompts([500, 11, *range(1, 71)])
+    replies = [[*shared, *ids] for ids in rest]
+    found = FastLlama.from_model(model, dtype=dtype).score(prompt, replies)
+    expected = FastLlama.from_model(model, "cpu", torch.float32).score(prompt, replies)
+    for ids, a, b in zip(replies, found, expected, strict=True):
+        assert abs(a - b) < most * len(ids)
+
+
 def test_graphs_change_nothing_and_the_seed_decides() -> None:
     prompts = [p for p in make_prompts([40, 90]) for _ in range(16)]
     weights = FastLlama.from_model(make_model(6), dtype=torch.bfloat16).weights
