@@ -59,7 +59,8 @@ constraints=constraints/cpu.txt
 has_gpu && constraints=constraints/cuda.txt
 {
     grep -v '^torch' "$constraints"
-    .venv/bin/python -c 'import torch; print("torch==" + torch.__version__)'
+    # as pip names it: torch.__version__ of PyPI's build ends in +cu130, its metadata's version does not
+    .venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))'
 } > .venv/constraints.txt
 pip_install -c .venv/constraints.txt -e '.[dev]'
 command -v "${CXX:-g++}" >/dev/null || say "no C++ compiler (${CXX:-g++}): the host target and its tests need one"
