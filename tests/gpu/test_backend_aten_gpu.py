@@ -14,13 +14,7 @@ from trials import new_process
 from cudal1_compile.pipeline import choice
 from cudal1_compile.pipeline.choice import CudaClock
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    new_process(monkeypatch)
-    torch.manual_seed(0)
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh")]
 
 
 class Depthwise(nn.Module):

@@ -10,28 +10,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from captures import Layers, batch, compiled, record_all
+from captures import Layers, batch, compiled
 from torch import Tensor, nn
-from trials import new_process
 
 from cudal1_compile.pipeline import captured, choice
 from cudal1_compile.pipeline.captured import WARM_UP_CALLS, Captured, CudaDevice
 from cudal1_compile.pipeline.process_state import last_plans
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh")]
 
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    new_process(monkeypatch)
-    torch.manual_seed(0)
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
-    return record_all(monkeypatch)
 
 
 @torch.no_grad()

@@ -8,30 +8,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from captures import Layers, batch, compiled, record_all
+from captures import Layers, batch, compiled
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from trials import new_process
 
 from cudal1_compile.pipeline import choice
 from cudal1_compile.pipeline.captured import WARM_UP_CALLS, Captured
 from cudal1_compile.pipeline.captured_step import CapturedStep
 from cudal1_compile.pipeline.process_state import last_plans
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh")]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    new_process(monkeypatch)
-    torch.manual_seed(0)
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Captured]:
-    return record_all(monkeypatch)
 
 
 def step(model: Any, optimiser: torch.optim.Optimizer, x: Tensor) -> Tensor:

@@ -22,17 +22,11 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.inductor.graph_plan import from_row
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh")]
 
 BUDGET_S = 60.0
 ROUNDS = 15
 SLACK = 1.1  # of a few rounds on a GPU that others may share
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    new_process(monkeypatch)
-    torch.manual_seed(0)
 
 
 def compiled(fn: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
