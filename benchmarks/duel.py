@@ -75,6 +75,7 @@ class Config:
     inductor: bool = True
     dry: bool = False
     cold: bool = False  # L2 flushed before every call, small programs included
+    arch: str = ""  # that is built for; the device's own by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,9 @@ class Setup:
 
             inductor.compile_threads = 1  # the workers are the parallelism
             torch.zeros(1, device=device)
-        return Worker(self.config, device, detect_target(device), Exclusive(self.lock))
+        target = detect_target(device)
+        target = replace(target, arch=self.config.arch or target.arch)
+        return Worker(self.config, device, target, Exclusive(self.lock))
 
 
 @dataclass(frozen=True)

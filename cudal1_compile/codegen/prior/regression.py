@@ -110,10 +110,13 @@ class Prior:
     def rank(self, program: Program, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
         """Predicted log time of each schedule, comparable within the program only."""
         base, moved = describe_program(program), traffic(program, schedules)
-        x = np.array([[*base, *own] for own in describe_schedules(program, moved, schedules)], np.float32)
-        return self._run((x - self.shift) / self.scale)
+        return self.predict(
+            np.array([[*base, *own] for own in describe_schedules(program, moved, schedules)], np.float32)
+        )
 
-    def _run(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Of features, a row a schedule."""
+        x = (x - self.shift) / self.scale
         *hidden, (weight, bias) = self.layers
         for w, b in hidden:
             x = np.maximum(x @ w.swapaxes(1, 2) + b[:, None], 0.0)
