@@ -21,6 +21,8 @@ from test_trainer_foreign import make_checkpoint
 
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.model_files import check_model_dir
+from cudal1_compile.generate.prompt import with_stages
+from cudal1_compile.runtime.target import HOST
 from cudal1_trainer.model.base import Base, load_base
 from cudal1_trainer.model.sampler import WeightsDiffer
 from cudal1_trainer.model.served import ServedSampler, check_weights
@@ -38,7 +40,8 @@ needs_server = pytest.mark.skipif(find_spec("uvicorn") is None, reason="transfor
 
 
 def _prompts(base: Base) -> list[list[int]]:
-    return [base.language.codec.encode_prompt(text) for text in TASKS[:2] for _ in range(3)]
+    texts = [with_stages(f"{HOST.facts()}\n{text}") for text in TASKS[:2]]  # as `imitate` has them
+    return [base.language.codec.encode_prompt(text) for text in texts for _ in range(3)]
 
 
 @pytest.mark.slow
