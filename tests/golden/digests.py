@@ -10,6 +10,8 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
+import torch
+
 from . import project
 from .subjects import Subject, collected, graphs, regions
 
@@ -89,10 +91,14 @@ def other_texts() -> Texts:
     return headers | keys | {"instructions": project.instruction_block()}
 
 
+BUILD = f"{torch.__version__.partition('+')[0]}+cpu"  # of this torch: which one is installed is of no account
+
+
 def graph_texts(subject: Subject) -> Texts:
     """Columns, each over all graphs of the module. reasons: may be worded anew; graphs: what torch made."""
     found: dict[str, list[str]] = {name: [] for name in GRAPH_COLUMNS}
-    with mock.patch.object(project.graph_key_module, "code_version", str):
+    same = mock.patch.object(torch, "__version__", torch.torch_version.TorchVersion(BUILD))
+    with same, mock.patch.object(project.graph_key_module, "code_version", str):
         for key, graphs in collected(subject):
             found["key"].append(key)
             for graph in graphs:

@@ -71,7 +71,11 @@ assert time.monotonic() - begin < 30  # not as long as the work, however busy th
 def test_a_script_ends_while_a_generator_is_at_work(script: str) -> None:
     """Without daemons.py the process aborts: a thread that torch still runs cannot be taken down by Python."""
     ended = subprocess.run(
-        [sys.executable, "-c", WORK + script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", WORK + script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
