@@ -34,12 +34,12 @@ from benchmarks.families import FamilyProgram, read_families
 from benchmarks.result_file import bootstrap, device_stem, geomean, write_result
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
 from cudal1_compile.codegen.edits import Edit, draw_replies, parse_edits, print_edits
-from cudal1_compile.codegen.prior.regression import Prior, load_prior
+from cudal1_compile.codegen.prior.regression import Prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.scores.fit_prior import prior_file
+from cudal1_trainer.scores.fit_prior import need_prior
 
 BASE = "base"
 AGAIN = 4  # kernels that are timed again
@@ -117,9 +117,7 @@ def choose(programs: Sequence[FamilyProgram], count: int, seed: int) -> list[Fam
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    prior = load_prior(prior_file(arguments.data))
-    if prior is None:
-        raise ValueError(f"no prior of {arguments.data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
+    prior = need_prior(arguments.data)
     programs = choose(read_families(arguments.programs, tuple(COUNTS)), arguments.count, arguments.seed)
     probe = Probe(arguments)
     bases = probe.bases(programs, prior)
@@ -206,17 +204,22 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="What random edits of the fastest variant win, on rlval's programs."
     )
+    add_probe(parser, count=60, seconds=540.0)
+    parser.add_argument("--arms", type=int, default=12, help="variants of which the fastest is the base")
+    parser.add_argument("--edits", type=int, default=64, help="edited kernels a program")
+    return parser.parse_args(argv)
+
+
+def add_probe(parser: argparse.ArgumentParser, count: int, seconds: float) -> None:
+    """What a probe of rlval's variants is told, whatever it looks for."""
     parser.add_argument("--data", type=Path, required=True, help="folder of the schedule prior's scores")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--programs", type=Path, default=RLVAL, help="as benchmarks.rlval_cut writes them")
-    parser.add_argument("--count", type=int, default=60, help="programs")
-    parser.add_argument("--arms", type=int, default=12, help="variants of which the fastest is the base")
-    parser.add_argument("--edits", type=int, default=64, help="edited kernels a program")
+    parser.add_argument("--count", type=int, default=count, help="programs")
     parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
-    parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--seconds", type=float, default=seconds)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry", action="store_true", help="on the host target: proves the script")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -55,14 +55,14 @@ from benchmarks.result_file import device_stem, write_result
 from benchmarks.rl_rows import GREEDY, Measured, read_row, summarise
 from benchmarks.rl_second import FIRST, WAYS, known_after, second_round
 from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
-from cudal1_compile.codegen.prior.regression import Prior, load_prior
+from cudal1_compile.codegen.prior.regression import Prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.kernel.candidate import print_reply
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.scores.fit_prior import prior_file
+from cudal1_trainer.scores.fit_prior import need_prior
 
 # replies; the first a greedy one; without replacement
 MODEL_ARMS = {GREEDY: (1, True, False), "sft_draw": (1, False, False), "sft_best8": (8, True, False)}
@@ -74,9 +74,7 @@ ARMS = (*MODEL_ARMS, *RL_ARMS, *PRIOR_ARMS, *WAYS)
 
 def ask_arms(arguments: argparse.Namespace, programs: Sequence[FamilyProgram]) -> dict[str, list[Sequence[str]]]:
     """Each arm's replies to every program; the device is free again."""
-    prior = load_prior(prior_file(arguments.data))
-    if prior is None:
-        raise ValueError(f"no prior of {arguments.data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
+    prior = need_prior(arguments.data)
     found: dict[str, list[Sequence[str]]] = {}
     for arm in (arm for arm in arguments.arms if arm not in WAYS):
         if arm in MODEL_ARMS:

@@ -17,7 +17,6 @@ goes on.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import random
@@ -26,21 +25,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.duel import Config, Job, Row, duel_into
-from benchmarks.edit_headroom import choose
+from benchmarks.edit_headroom import add_probe, choose, job_of
 from benchmarks.families import FamilyProgram, read_families
 from benchmarks.result_file import device_stem, write_result
-from benchmarks.rlval_cut import COUNTS, RLVAL, is_in_tf32
-from cudal1_compile.codegen.prior.regression import Prior, load_prior
+from benchmarks.rlval_cut import COUNTS
+from cudal1_compile.codegen.prior.regression import Prior
 from cudal1_compile.codegen.ranking import ranked
 from cudal1_compile.codegen.stages.schedule import print_schedule
-from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.scores.fit_prior import Rows, fit_further, gather, prior_file, select
+from cudal1_trainer.scores.fit_prior import Rows, fit_further, gather, need_prior, select
 from cudal1_trainer.scores.scorebook import ScoreBook, TaskScore, VariantScore
 
 ARCH = "sm_90"
@@ -51,7 +48,7 @@ ROUNDS = 9
 ENOUGH = 1.03
 
 
-def job_of(program: FamilyProgram, prior: Prior, arms: int, seed: int) -> Job:
+def make_job(program: FamilyProgram, prior: Prior, arms: int, seed: int) -> Job:
     """Half of its arms are the prior's first, the others are drawn from the rest."""
     found = {
         print_schedule(schedule): reply.code for schedule, reply in ranked(parse_program(program.text), prior)
@@ -59,9 +56,7 @@ def job_of(program: FamilyProgram, prior: Prior, arms: int, seed: int) -> Job:
     names = list(found)
     likely, others = names[: arms // 2], names[arms // 2 :]
     drawn = random.Random(f"{seed} {program.text}").sample(others, min(len(others), arms - len(likely)))
-    codes = tuple((name, found[name]) for name in (*likely, *drawn))
-    ident = hashlib.sha256(json.dumps([program.text, codes]).encode()).hexdigest()[:16]
-    return Job(ident, program.text, codes, tf32=is_in_tf32(program.family))
+    return job_of(program, "transfer", {name: found[name] for name in (*likely, *drawn)})
 
 
 def scored(at: int, job: Job, row: Row) -> TaskScore:
@@ -141,11 +136,9 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    prior = load_prior(prior_file(arguments.data))
-    if prior is None:
-        raise ValueError(f"no prior of {arguments.data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
+    prior = need_prior(arguments.data)
     programs = choose(read_families(arguments.programs, tuple(COUNTS)), arguments.count, arguments.seed)
-    jobs = [job_of(p, prior, arguments.arms, arguments.seed) for p in programs]
+    jobs = [make_job(p, prior, arguments.arms, arguments.seed) for p in programs]
     arch = "" if arguments.dry else ARCH
     config = Config(arguments.workers, ROUNDS, inductor=False, dry=arguments.dry, cold=True, arch=arch)
     path = arguments.out / f"transfer.{device_stem()}.jsonl"
@@ -180,15 +173,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The schedule prior on a target that nothing was measured on.")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the schedule prior's scores")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--programs", type=Path, default=RLVAL, help="as benchmarks.rlval_cut writes them")
-    parser.add_argument("--count", type=int, default=80, help="programs")
+    add_probe(parser, count=80, seconds=400.0)
     parser.add_argument("--arms", type=int, default=24, help="variants of each")
-    parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
-    parser.add_argument("--seconds", type=float, default=400.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dry", action="store_true", help="on the host target: proves the script")
     return parser.parse_args(argv)
 
 

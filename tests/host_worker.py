@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -105,12 +104,8 @@ def _open_session(index: int, limits: Limits, device_lock: DeviceLock, shared: P
 
 
 class HostFloor(Floor):
-    @cached_property
-    def _copies(self) -> Sequence[tuple[int, float]]:
-        """Up to 16 MiB, which tests' regions have: a CPU takes ten seconds for the gigabyte of a GPU."""
-        return [
-            (n, self._value(f"copy {n}", partial(self._measure_copy, n))) for n in COPIED_BYTES if n <= 1 << 24
-        ]
+    # which tests' regions have: a CPU takes ten seconds for the gigabyte of a GPU
+    copied_bytes = tuple(n for n in COPIED_BYTES if n <= 1 << 24)
 
     def parts(self) -> Iterator[Callable[[], object]]:
         """Nothing ahead: a CPU takes minutes for a large product."""

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks import transfer
 from benchmarks.duel import Config, Job, Row
+from benchmarks.families import read_families
+from benchmarks.rlval_cut import RLVAL
 from cudal1_compile.codegen.prior.regression import Prior, load_prior
 from cudal1_compile.codegen.stages.schedule import parse_schedule
 from cudal1_fx_passes.program.text import parse_program
@@ -43,11 +45,7 @@ def test_measured_kernels_teach_the_prior_another_target(tmp_path: Path, monkeyp
     monkeypatch.setattr(transfer, "KERNELS", (20, 60, 100_000))
     monkeypatch.setattr(transfer, "DRAWS", 1)
     monkeypatch.setattr(fit_prior, "FURTHER_STEPS", 60)
-    few = [
-        line
-        for line in transfer.RLVAL.read_text().splitlines()
-        if json.loads(line)["family"] in ("norm", "softmax")
-    ]
+    few = [line for line in RLVAL.read_text().splitlines() if json.loads(line)["family"] in ("norm", "softmax")]
     (tmp_path / "few.jsonl").write_text("\n".join(few))
     words = ["--data", "trainer/data", "--out", str(tmp_path), "--programs", str(tmp_path / "few.jsonl"), "--dry"]
     words += ["--count", str(len(few)), "--arms", "8"]
@@ -70,10 +68,10 @@ def test_what_is_enough_stays_enough() -> None:
 
 
 def test_half_of_the_arms_are_the_likeliest() -> None:
-    programs = transfer.read_families(transfer.RLVAL, ("conv2d",))
+    programs = read_families(RLVAL, ("conv2d",))
     prior = bundled()
-    names = [name for name, _ in transfer.job_of(programs[0], prior, 12, seed=0).codes]
-    again = [name for name, _ in transfer.job_of(programs[0], prior, 12, seed=1).codes]
+    names = [name for name, _ in transfer.make_job(programs[0], prior, 12, seed=0).codes]
+    again = [name for name, _ in transfer.make_job(programs[0], prior, 12, seed=1).codes]
     assert len(names) == len(set(names)) == 12 and names[:6] == again[:6] and names[6:] != again[6:]
     logs = prior.rank(parse_program(programs[0].text), [parse_schedule(name) for name in names])
     assert max(logs[:6]) <= min(logs[6:])

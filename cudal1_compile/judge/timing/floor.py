@@ -38,6 +38,8 @@ SPLIT = 3  # TF32 products in the place of one of float32
 class Floor:
     """Of one clock's device; measured when it is first asked for, or part by part before."""
 
+    copied_bytes = COPIED_BYTES
+
     def __init__(self, clock: Clock, shared: Path | None = None) -> None:
         """shared: a folder of all who have such a clock, so that one of them measures for all."""
         self._clock = clock
@@ -60,7 +62,7 @@ class Floor:
 
     @cached_property
     def _copies(self) -> Sequence[tuple[int, float]]:
-        return [(n, self._value(f"copy {n}", partial(self._measure_copy, n))) for n in COPIED_BYTES]
+        return [(n, self._value(f"copy {n}", partial(self._measure_copy, n))) for n in self.copied_bytes]
 
     def _measure_copy(self, size: int) -> float:
         clock = self._clock

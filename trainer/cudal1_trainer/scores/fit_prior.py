@@ -67,6 +67,13 @@ def prior_file(data: Path) -> Path:
     return BUNDLED if bundled is not None and bundled.scores == digest_scores(data) else own
 
 
+def need_prior(data: Path) -> Prior:
+    """The one of `prior_file`. Raises ValueError where there is none."""
+    if (prior := load_prior(prior_file(data))) is None:
+        raise ValueError(f"no prior of {data}: `python -m cudal1_trainer.scores.fit_prior` writes one")
+    return prior
+
+
 def is_current(data: Path) -> bool:
     """Whether there is a fit to the folder's scores."""
     prior = load_prior(prior_file(data))
