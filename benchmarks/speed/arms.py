@@ -7,6 +7,8 @@
     max_autotune             torch.compile(mode="max-autotune"), of some tasks
     cudal1                   this backend with default options
     cudal1_reduce_overhead   in that mode, with the kernels that the call before it has left in the cache
+    dynamo                   a graph that returns what it returned first: Dynamo's guards alone, below which no
+                             backend comes; it competes with nobody
 
 cudal1 is made first, so that its first call is a fresh process's. The others' first calls are none: they find
 libraries loaded, and code that Inductor has compiled for it.
@@ -27,6 +29,7 @@ from benchmarks.model_contenders import Step
 OURS = ("cudal1", "cudal1_reduce_overhead")
 OTHERS = ("eager", "graph", "inductor", "reduce_overhead")
 MAX_AUTOTUNE = "max_autotune"
+DYNAMO = "dynamo"
 REDUCE_OVERHEAD = "reduce-overhead"
 DRY_BUDGET_S = 2.0
 CAPTURE_WARM_UP = 3
@@ -44,13 +47,27 @@ def compile_as(arm: str, step: Step, dry: bool) -> Call:
         return module
     if arm == "graph":
         return capture(step)
+    if arm == DYNAMO:
+        return torch.compile(module, backend=returns_the_first)
     options: dict[str, Any] = {"target": "host", "budget_s": DRY_BUDGET_S} if dry else {}
     if arm == "cudal1":
         return torch.compile(module, backend="cudal1", options=options)
     if arm == "cudal1_reduce_overhead":  # torch.compile takes a mode or options, not both
         options |= torch._inductor.list_mode_options(REDUCE_OVERHEAD) | {"on_miss": "fallback"}
         return torch.compile(module, backend="cudal1", options=options)
-    raise ValueError(f"arm {arm!r}: expected one of {', '.join((*OTHERS, MAX_AUTOTUNE, *OURS))}")
+    raise ValueError(f"arm {arm!r}: expected one of {', '.join((*OTHERS, MAX_AUTOTUNE, *OURS, DYNAMO))}")
+
+
+def returns_the_first(graph: Call, _: Any) -> Call:
+    """A backend for Dynamo: the graph runs at its first call."""
+    found: list[Any] = []
+
+    def run(*inputs: Any) -> Any:
+        if not found:
+            found.append(graph(*inputs))
+        return found[0]
+
+    return run
 
 
 def with_own_code(module: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """What one fresh process measures of one task; __main__.py starts such processes, one after the other.
 
-    cudal1's first call -> calls until its trial has decided -> the other arms compiled and captured
+    cudal1's first call -> calls until its trial has decided -> the other arms compiled and captured, Dynamo alone
     -> timed rounds of all -> their results against float64 -> the roofline
 
 Everything under torch.no_grad() and on modules as constructed (train mode; --eval for the other). The process
@@ -23,7 +23,7 @@ from benchmarks.coverage_job import Report, at_the_word
 from benchmarks.coverage_measure import allow_recompiles, choices, decided_regions, first_call, settle
 from benchmarks.model_contenders import Contender, Step
 from benchmarks.speed import flags
-from benchmarks.speed.arms import MAX_AUTOTUNE, OURS, compile_as
+from benchmarks.speed.arms import DYNAMO, MAX_AUTOTUNE, OURS, compile_as
 from benchmarks.speed.errors import reference, results, shares_outside
 from benchmarks.speed.loader import TaskError, build, load
 from benchmarks.speed.roofline import Work, floor_us, measure_peaks, products_us, work_of
@@ -50,7 +50,7 @@ def measure(module: ModuleType, report: Report, arguments: argparse.Namespace) -
     step = make_step(module, report, arguments)
     wanted = ["cudal1", "inductor", "reduce_overhead", "cudal1_reduce_overhead", "graph"]
     arms = [Contender("eager", step.module)]
-    for name in [*wanted, *([MAX_AUTOTUNE] if arguments.max_autotune else [])]:
+    for name in [*wanted, *([MAX_AUTOTUNE] if arguments.max_autotune else []), DYNAMO]:
         with report.may_fail(name):
             arms.append(make_arm(name, step, report, arguments.dry))
     report.stage("timed rounds")
@@ -87,7 +87,8 @@ def make_arm(name: str, step: Step, report: Report, dry: bool) -> Contender:
     """Compiled and called once; of this backend, until its trial has decided."""
     if name != OURS[0]:
         allow_recompiles()
-    call, found = first_call(step, lambda: compile_as(name, step, dry))
+    with torch._dynamo.config.patch(allow_rnn=name == DYNAMO):  # as for this backend's own compiles
+        call, found = first_call(step, lambda: compile_as(name, step, dry))
     report.row.setdefault("first_call_s", {})[name] = round(found["first_call_s"], 3)
     if name in OURS:
         report.row.setdefault("settling", {})[name] = settle(step, call)["settling"]
@@ -115,7 +116,7 @@ def compare(step: Step, arms: Sequence[Contender], flops: float) -> dict[str, ob
     if exact is None:
         return {"reference": against}
     with torch.no_grad():
-        errors = {arm.name: shares_outside(results(step, arm.call), exact) for arm in arms}
+        errors = {arm.name: shares_outside(results(step, arm.call), exact) for arm in arms if arm.name != DYNAMO}
     return {"reference": against, "errors": errors}
 
 

@@ -1,4 +1,6 @@
-"""Both times of every arm, in rounds of an order drawn for each, with the L2 flushed before every call.
+"""Both times of every arm, in rounds of an order drawn for each, with the L2 flushed before every timed call.
+
+A call that is not timed goes before, so that the host's caches hold that arm's code, as in a loop of its calls.
 
     host_us   from an idle device to an idle device: the host's work, launches and the device's work
     gpu_us    between two CUDA events around the call, on a device that is still busy when the host queues it
@@ -51,6 +53,8 @@ def time_rounds(step: Step, arms: Sequence[Contender], limit_s: float, seed: int
     for one in busy.values():
         one.learn()
     for arm in drawn_rounds(arms, MAX_ROUNDS, MIN_ROUNDS, limit_s, seed):
+        step.clear()
+        step.run(arm.call)
         step.clear()
         flush.zero_()
         times.host_us.setdefault(arm.name, []).append(timed_ms(step, arm) * 1e3)

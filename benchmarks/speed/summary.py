@@ -7,6 +7,7 @@ others' modes count too; `default_*` is its default mode alone, against eager, g
     geomean_over_eager, geomean_over_inductor   over that arm
     geomean_over_best                           over the fastest of the others, each task's ratio clipped at CLIP
     losses, wins                                tasks under LOSS, and over 1 / LOSS, of that ratio (not clipped)
+    losses_to_dynamo                            losses with all free but Dynamo's guards and the GPU's work
     no_time                                     tasks of which one side has none: in no geomean, and losses too
     failed                                      rows whose process or arms of cudal1 failed; left_out: other arms
     wrong, tf32, no_reference                   see below
@@ -27,7 +28,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.result_file import bootstrap, geomean
-from benchmarks.speed.arms import MAX_AUTOTUNE, OTHERS, OURS
+from benchmarks.speed.arms import DYNAMO, MAX_AUTOTUNE, OTHERS, OURS
 from benchmarks.speed.errors import TOLERANCES
 
 CLIP = 4.0
@@ -116,6 +117,8 @@ def tracks(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _track(rows: Sequence[Row]) -> dict[str, float | int]:
     found = _speeds(rows, OURS, HOST) | {f"default_{k}": v for k, v in _speeds(rows, OURS[:1], HOST).items()}
+    found |= {"losses_to_dynamo": sum(lost_to_dynamo(row, OURS, OTHERS) for row in rows)}
+    found |= {"default_losses_to_dynamo": sum(lost_to_dynamo(row, OURS[:1], DEFAULT_OTHERS) for row in rows)}
     found |= {f"gpu_{k}": v for k, v in _speeds(rows, OURS, GPU).items()}
     found |= {f"gpu_default_{k}": v for k, v in _speeds(rows, OURS[:1], GPU).items()}
     tuned = [v for row in rows if (v := ratio(row, OURS, (MAX_AUTOTUNE,))) is not None]
@@ -139,7 +142,7 @@ def _track(rows: Sequence[Row]) -> dict[str, float | int]:
 
 def _is_other(what: str) -> bool:
     """Of a failure's name, such as `cold, graph`."""
-    return what.rpartition(", ")[2] in (*OTHERS, MAX_AUTOTUNE)
+    return what.rpartition(", ")[2] in (*OTHERS, MAX_AUTOTUNE, DYNAMO)
 
 
 def _is_wrong(row: Row, arm: str, tolerance: str = "") -> bool:
@@ -162,6 +165,15 @@ def _speeds(rows: Sequence[Row], ours: Sequence[str], clock: str) -> dict[str, f
         "wins": sum(v > 1 / LOSS for v in best),
         "no_time": len(rows) - len(best),
     }
+
+
+def lost_to_dynamo(row: Row, ours: Sequence[str], others: Sequence[str]) -> bool:
+    """A loss against an arm that ends before Dynamo's guards and this backend's work on the GPU could."""
+    mine, best, lost = fastest(row, ours), fastest(row, others), ratio(row, ours, others)
+    if mine is None or best is None or lost is None or lost >= LOSS or DYNAMO not in row[HOST]:
+        return False
+    least_us = median(row[HOST][DYNAMO]) + median(row.get(GPU, {}).get(mine, [0.0]))
+    return median(row[HOST][best]) < LOSS * least_us
 
 
 def fraction(row: Row, arms: Sequence[str]) -> float | None:
@@ -229,6 +241,7 @@ def _describe(row: Row) -> dict[str, Any]:
         **{f"over_{name}": _short(v) for name, v in over(row).items()},
         "default_over_best": _short(over(row, OURS[:1])["best"]),
         "gpu_over_best": _short(over(row, OURS, GPU)["best"]),
+        "dynamo_us": _short(median(row[HOST][DYNAMO]) if DYNAMO in row.get(HOST, {}) else None),
         "best": fastest(row, OTHERS),
         "cudal1": fastest(row, OURS),
         "roofline": _short(fraction(row, OURS)),

@@ -18,7 +18,7 @@ from torch._dynamo.exc import SkipFrame
 from benchmarks.model_contenders import Step
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import flags, job
-from benchmarks.speed.arms import with_own_code
+from benchmarks.speed.arms import returns_the_first, with_own_code
 from benchmarks.speed.errors import reference, shares_outside, tensors
 from benchmarks.speed.loader import OWN, TINY, TaskError, build, find_tasks, load
 from benchmarks.speed.plot import plot
@@ -33,7 +33,7 @@ from benchmarks.speed.quotas import (
     SMALL_BYTES,
 )
 from benchmarks.speed.roofline import Work, floor_us, products_us, work_of
-from benchmarks.speed.rounds import time_rounds
+from benchmarks.speed.rounds import WARM_UP, time_rounds
 from benchmarks.speed.summary import describe, forgive, over, ratio, summarise
 
 TASKS = find_tasks(OWN)
@@ -195,8 +195,14 @@ def test_a_model_that_names_a_dtype_has_no_reference() -> None:
 def test_every_arm_has_as_many_times() -> None:
     from benchmarks.model_contenders import Contender
 
+    calls: Counter[str] = Counter()
     step = Step(nn.ReLU(), (torch.rand(4, 4),), False)
-    times = time_rounds(step, [Contender(name, step.module) for name in "ab"], 0.0)
+
+    def counted(name: str) -> Contender:
+        return Contender(name, lambda x: calls.update(name) or step.module(x))
+
+    times = time_rounds(step, [counted(name) for name in "ab"], 0.0)
+    assert set(calls.values()) == {WARM_UP + 2 * 7}  # the host is warm for each that is timed
     assert {len(found) for found in times.host_us.values()} == {7} and not times.gpu_us
 
 
@@ -265,6 +271,21 @@ def test_losses_are_under_the_limit_or_without_a_time() -> None:
     }
     assert said["tasks"]["d"]["failed"] == {"cold": "over 420 s: first call"}
     assert said["tasks"]["e"]["gpu_us"] == "20; 15; 10; 6; -; 5; 4"
+
+
+def test_a_loss_that_dynamo_alone_would_make_is_told_from_others() -> None:
+    guarded, slow = row_of("b"), row_of("c")
+    for row, alone in ((guarded, 5.0), (slow, 1.0)):
+        row["host_us"] |= {"graph": [7.0, 7.0, 7.0], "dynamo": [alone] * 3}  # beside 4 of the GPU's
+    found = summarise([guarded, slow, row_of("d")])
+    assert (found["losses"], found["losses_to_dynamo"], found["default_losses_to_dynamo"]) == (2, 1, 1)
+    assert describe([guarded])["cold"]["tasks"]["b"]["dynamo_us"] == 5.0
+
+
+def test_dynamo_alone_runs_a_graph_once() -> None:
+    runs = []
+    call = returns_the_first(lambda x: runs.append(x) or [x + 1], None)
+    assert call(1) == call(2) == [2] and runs == [1]
 
 
 def test_a_wrong_arm_takes_part_in_nothing() -> None:
