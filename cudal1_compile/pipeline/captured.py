@@ -36,6 +36,7 @@ WARM_UP_CALLS = 2  # before it is recorded: what is lazy, or tuned at its first 
 MEMORY_SHARE = 0.25  # of the free memory, which a recording may keep
 # not where torch was built without CUDA
 _equal_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class CannotCapture(Exception):
@@ -61,10 +62,13 @@ class Device(Protocol):
 
 
 class CudaDevice:
+    """Events are recorded once a second stream has come: until then the first one's own order is enough."""
+
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._done: torch.cuda.Event | None = None
         self._stream: torch.cuda.Stream | None = None
+        self._raw = 0  # handle of `_stream`
 
     def record(self, *runs: Callable[[], Any]) -> list[Recorded]:
         torch.cuda.synchronize(self.device)
@@ -82,15 +86,22 @@ class CudaDevice:
         return torch.cuda.is_current_stream_capturing()
 
     def in_order(self) -> None:
-        now = torch.cuda.current_stream(self.device)
-        if self._done is not None and now != self._stream:
+        if self._stream is None or _raw_stream(self.device.index) != self._raw:
+            self._change_stream()
+
+    def _change_stream(self) -> None:
+        now, before = torch.cuda.current_stream(self.device), self._stream
+        if self._done is not None:
             now.wait_event(self._done)
-        self._stream = now
+        elif before is not None:
+            now.wait_stream(before)
+        if before is not None or now.cuda_stream:  # any but the default stream may be gone by then
+            self._done = self._done or torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._stream, self._raw = now, now.cuda_stream
 
     def is_done(self) -> None:
-        if self._done is None:
-            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._done.record(self._stream)
+        if self._done is not None:
+            self._done.record(self._stream)
 
 
 @cache
@@ -145,12 +156,12 @@ class Recording:
 
     def run(self, args: Sequence[Tensor]) -> list[Any]:
         """Raises RuntimeError where there is no memory for the outputs; nothing has run then."""
-        made = [like(x) for x in self.tensors]
-        if self.inputs.copies:
-            torch._foreach_copy_(self.inputs.copies, [args[i] for i in self.inputs.copied])
+        made = [torch.empty_like(x) for x in self.tensors]  # with their strides: none has gaps
+        copy_all(self.inputs.copies, [args[i] for i in self.inputs.copied])
         self.replay()
-        if made:
-            torch._foreach_copy_(made, self.tensors)
+        copy_all(made, self.tensors)
+        if len(made) == len(self.outputs):
+            return made
         given = iter(made)
         return [next(given) if isinstance(x, Tensor) else x for x in self.outputs]
 
@@ -173,9 +184,9 @@ class Captured:
         if self.why_not or self._device.is_capturing():
             return self.run(*args)
         with self._lock:
-            found = next((r for r in self._recordings if r.inputs.fit(args)), None)
-            if found is not None:
-                return self._replay(found, args)
+            for found in self._recordings:
+                if found.inputs.fit(args):
+                    return self._replay(found, args)
             if self._warm_up > 0 or not self._is_ready():
                 self._warm_up -= 1
                 self._first = [x.data_ptr() if isinstance(x, Tensor) else 0 for x in args]
@@ -190,18 +201,11 @@ class Captured:
         return True
 
     def _replay(self, found: Recording, args: Sequence[Any]) -> Any:
-        try:
-            with self.in_order():
-                return self._run_recording(found, args)
-        except torch.OutOfMemoryError as error:
-            return self._give_up(str(error))(*args)
-
-    @contextmanager
-    def in_order(self) -> Iterator[None]:
-        """Around what replays. By one thread at a time."""
         self._device.in_order()
         try:
-            yield
+            return self._run_recording(found, args)
+        except torch.OutOfMemoryError as error:
+            return self._give_up(str(error))(*args)
         finally:
             self._device.is_done()
 
@@ -274,6 +278,13 @@ def _share_memory(tensors: Sequence[Tensor]) -> bool:
 
 def like(x: Tensor) -> Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def copy_all(to: list[Tensor], given: list[Tensor]) -> None:
+    if len(to) == 1:
+        to[0].copy_(given[0])
+    elif to:
+        torch._foreach_copy_(to, given)
 
 
 def _check_outputs(outputs: Any, args: Sequence[Tensor]) -> None:

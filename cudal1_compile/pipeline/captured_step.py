@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import Node
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cudal1_compile.pipeline.captured import CannotCapture, Captured, Inputs, Recording, like
+from cudal1_compile.pipeline.captured import CannotCapture, Captured, Inputs, Recording, copy_all, like
 
 
 @dataclass
@@ -52,11 +52,11 @@ class _Pair(Recording):
 
     def run_backward(self, tangents: Sequence[Any]) -> list[Tensor | None]:
         pairs = [(ours, given) for ours, given in zip(self.tangents, tangents, strict=True) if ours is not None]
-        torch._foreach_copy_([ours for ours, _ in pairs], [given for _, given in pairs])
+        copy_all([ours for ours, _ in pairs], [given for _, given in pairs])
         self.replay_backward()
         held = [x for x in self.gradients if x is not None]
         made = [like(x) for x in held]
-        torch._foreach_copy_(made, held)
+        copy_all(made, held)
         found = iter(made)
         return [None if x is None else next(found) for x in self.gradients]
 
@@ -91,11 +91,15 @@ class CapturedStep(Captured):
 
     def run_backward(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
         """kept: of the call, what the recording does not copy."""
-        with self._lock, self.in_order():
-            if pair.reads(kept):
-                return pair.run_backward(tangents)
-            self._give_up("a parameter moves between a call and its backward")
-            return self._run_again(pair, kept, tangents)
+        with self._lock:
+            self._device.in_order()
+            try:
+                if pair.reads(kept):
+                    return pair.run_backward(tangents)
+                self._give_up("a parameter moves between a call and its backward")
+                return self._run_again(pair, kept, tangents)
+            finally:
+                self._device.is_done()
 
     def _run_again(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
         """The gradients of a call whose tensors have moved, without the recording."""

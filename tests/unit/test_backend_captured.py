@@ -36,6 +36,14 @@ def test_a_replay_reads_inputs_and_parameters_anew_and_its_outputs_stay() -> Non
     assert device.replayed == 4 and device.order == ["begin", "end"] * 4
 
 
+def test_outputs_keep_their_strides_and_what_has_gaps_is_not_recorded() -> None:
+    device, w = Replays(), owned(torch.randn(6, 6))
+    turned, cut = (Captured(graph, device) for graph in (lambda x, w: [(x @ w).T], lambda x, w: [(x @ w)[:, :4]]))
+    for x in (torch.randn(3, 6) for _ in range(5)):
+        assert turned(x, w)[0].stride() == (1, 6) and cut(x, w)[0].stride() == (6, 1)
+    assert device.replayed == 2 and turned.why_not == "" and "no plain tensor" in cut.why_not
+
+
 def test_parameters_that_move_are_recorded_again_until_there_are_too_many() -> None:
     device, x = Replays(), torch.randn(3, 4)
     run = Captured(linear, device, warm_up=0)
@@ -198,5 +206,6 @@ def test_without_memory_it_runs_as_it_is(replays: int, monkeypatch: pytest.Monke
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(captured, "like", full)
+    monkeypatch.setattr(torch, "empty_like", full)
     torch.testing.assert_close(run(x, w)[0], x @ w)
     assert "out of memory" in run.why_not and device.replayed == replays
