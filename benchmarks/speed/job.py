@@ -27,7 +27,7 @@ from benchmarks.speed.arms import DYNAMO, MAX_AUTOTUNE, OURS, compile_as
 from benchmarks.speed.errors import reference, results, shares_outside
 from benchmarks.speed.loader import TaskError, build, load
 from benchmarks.speed.roofline import Work, floor_us, measure_peaks, products_us, work_of
-from benchmarks.speed.rounds import time_rounds
+from benchmarks.speed.rounds import CLOCKS, time_rounds
 
 ROUNDS_S = 4.0
 DRY_ROUNDS_S = 0.5
@@ -55,7 +55,8 @@ def measure(module: ModuleType, report: Report, arguments: argparse.Namespace) -
             arms.append(make_arm(name, step, report, arguments.dry))
     report.stage("timed rounds")
     times = time_rounds(step, arms, DRY_ROUNDS_S if arguments.dry else ROUNDS_S)
-    report.stage("roofline", host_us=_short(times.host_us), gpu_us=_short(times.gpu_us), hidden=times.hidden)
+    found = {clock: _short(getattr(times, clock)) for clock in CLOCKS}
+    report.stage("roofline", **found, hidden=times.hidden)
     work = Work(0, {})
     with report.may_fail("roofline"):
         work = work_of(module)

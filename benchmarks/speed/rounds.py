@@ -1,8 +1,7 @@
-"""Both times of every arm, in rounds of an order drawn for each, with the L2 flushed before every timed call.
-
-A call that is not timed goes before, so that the host's caches hold that arm's code, as in a loop of its calls.
+"""All times of every arm, in rounds of an order drawn for each, with the L2 flushed before every timed call.
 
     host_us   from an idle device to an idle device: the host's work, launches and the device's work
+    loop_us   the same of the call after it: the host's caches hold this arm's code, as in a loop of its calls
     gpu_us    between two CUDA events around the call, on a device that is still busy when the host queues it
 
 For gpu_us the device first sleeps (torch.cuda._sleep), then the flush runs, then the first event is recorded: the
@@ -23,6 +22,7 @@ import torch
 from benchmarks.coverage_measure import FLUSH_BYTES
 from benchmarks.model_contenders import Contender, Step, drawn_rounds, timed_ms
 
+CLOCKS = ("host_us", "loop_us", "gpu_us")
 MIN_ROUNDS = 7
 MAX_ROUNDS = 60
 WARM_UP = 4  # calls: a CUDA graph's contender warms up, records, and replays
@@ -37,6 +37,7 @@ class Times:
     """One figure a round of each arm, in microseconds; gpu_us and hidden only of a GPU."""
 
     host_us: dict[str, list[float]] = field(default_factory=dict)
+    loop_us: dict[str, list[float]] = field(default_factory=dict)
     gpu_us: dict[str, list[float]] = field(default_factory=dict)
     hidden: dict[str, float] = field(default_factory=dict)
 
@@ -53,11 +54,10 @@ def time_rounds(step: Step, arms: Sequence[Contender], limit_s: float, seed: int
     for one in busy.values():
         one.learn()
     for arm in drawn_rounds(arms, MAX_ROUNDS, MIN_ROUNDS, limit_s, seed):
-        step.clear()
-        step.run(arm.call)
-        step.clear()
-        flush.zero_()
-        times.host_us.setdefault(arm.name, []).append(timed_ms(step, arm) * 1e3)
+        for kept in (times.host_us, times.loop_us):
+            step.clear()
+            flush.zero_()
+            kept.setdefault(arm.name, []).append(timed_ms(step, arm) * 1e3)
         if cuda:
             times.gpu_us.setdefault(arm.name, []).append(busy[arm.name].time())
     step.clear()

@@ -1,6 +1,7 @@
 """From rows to what the file says. Pure functions; a row is one process: a task, cold or warm, strict or not.
 
-Times are host-inclusive (host_us); names with `gpu_` say the same of GPU-busy time. A ratio is the other arm's
+Times are host-inclusive (host_us); names with `loop_` and `gpu_` say the same of loop_us and GPU-busy time
+(rounds.py). A ratio is the other arm's
 time over cudal1's, the median of the rounds' own ratios. cudal1 is the faster, by median, of its two modes, as the
 others' modes count too; `default_*` is its default mode alone, against eager, graph and inductor.
 
@@ -30,10 +31,11 @@ from typing import Any
 from benchmarks.result_file import bootstrap, geomean
 from benchmarks.speed.arms import DYNAMO, MAX_AUTOTUNE, OTHERS, OURS
 from benchmarks.speed.errors import TOLERANCES
+from benchmarks.speed.rounds import CLOCKS
 
 CLIP = 4.0
 LOSS = 0.97
-HOST, GPU = "host_us", "gpu_us"
+HOST, LOOP, GPU = CLOCKS
 DEFAULT_OTHERS = ("eager", "graph", "inductor")
 REASON = 120  # characters
 MOSTLY = 0.9  # of an arm's calls
@@ -119,8 +121,9 @@ def _track(rows: Sequence[Row]) -> dict[str, float | int]:
     found = _speeds(rows, OURS, HOST) | {f"default_{k}": v for k, v in _speeds(rows, OURS[:1], HOST).items()}
     found |= {"losses_to_dynamo": sum(lost_to_dynamo(row, OURS, OTHERS) for row in rows)}
     found |= {"default_losses_to_dynamo": sum(lost_to_dynamo(row, OURS[:1], DEFAULT_OTHERS) for row in rows)}
-    found |= {f"gpu_{k}": v for k, v in _speeds(rows, OURS, GPU).items()}
-    found |= {f"gpu_default_{k}": v for k, v in _speeds(rows, OURS[:1], GPU).items()}
+    for name, clock in (("loop", LOOP), ("gpu", GPU)):
+        found |= {f"{name}_{k}": v for k, v in _speeds(rows, OURS, clock).items()}
+        found |= {f"{name}_default_{k}": v for k, v in _speeds(rows, OURS[:1], clock).items()}
     tuned = [v for row in rows if (v := ratio(row, OURS, (MAX_AUTOTUNE,))) is not None]
     fractions = [v for row in rows if (v := fraction(row, OURS)) is not None]
     return found | {
@@ -232,7 +235,7 @@ def _groups(rows: Sequence[Row], key: str) -> dict[str, str]:
 def _describe(row: Row) -> dict[str, Any]:
     """Of each of ARMS, `-` where it has none.
 
-    host_us: quartile, median, quartile; gpu_us: median; outside: shares of elements at 1e-4, 1e-2, where any is.
+    host_us: quartile, median, quartile; loop_us, gpu_us: median; outside: shares of elements at 1e-4, 1e-2, where any is.
     """
     errors: Mapping[str, Mapping[str, float]] = row.get("errors", {})
     against = row.get("reference", "")
@@ -240,6 +243,7 @@ def _describe(row: Row) -> dict[str, Any]:
         "kind": f"{row['family']}, {row['size']}, {row['bound']}",
         **{f"over_{name}": _short(v) for name, v in over(row).items()},
         "default_over_best": _short(over(row, OURS[:1])["best"]),
+        "loop_over_best": _short(over(row, OURS, LOOP)["best"]),
         "gpu_over_best": _short(over(row, OURS, GPU)["best"]),
         "dynamo_us": _short(median(row[HOST][DYNAMO]) if DYNAMO in row.get(HOST, {}) else None),
         "best": fastest(row, OTHERS),
@@ -247,7 +251,7 @@ def _describe(row: Row) -> dict[str, Any]:
         "roofline": _short(fraction(row, OURS)),
         "floor_us": _short(row.get("floor_us")),
         HOST: _each(row.get(HOST, {}), _quartiles),
-        GPU: _each(row.get(GPU, {}), lambda us: f"{median(us):.4g}"),
+        **{clock: _each(row.get(clock, {}), lambda us: f"{median(us):.4g}") for clock in (LOOP, GPU)},
         "not_hidden": " ".join(name for name, share in row.get("hidden", {}).items() if share < MOSTLY),
         "outside": _each({n: e for n, e in errors.items() if any(e[t] for t in TOLERANCES)}, _outside),
         "first_call_s": _short(row.get("first_call_s", {}).get(OURS[0])),

@@ -50,7 +50,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
     assert [r["track"] for r in rows] == ["cold", "warm"] * 2
     for row in rows[2:]:
         arms = {"eager", "inductor", "reduce_overhead", "cudal1", "cudal1_reduce_overhead"}
-        assert arms <= row["host_us"].keys() == row["errors"].keys(), row
+        assert arms <= row["host_us"].keys() - {"dynamo"} == row["errors"].keys(), row
         assert len({len(times) for times in row["host_us"].values()}) == 1
         assert all(e["1e-4"] == 0.0 for e in row["errors"].values()) and row["flags"]["cudnn.allow_tf32"] is True
         assert row["family"] == "foreign" and row["bytes"] == 8 * 8 * 4 + 8 * 4
