@@ -235,7 +235,7 @@ def _groups(rows: Sequence[Row], key: str) -> dict[str, str]:
 def _describe(row: Row) -> dict[str, Any]:
     """Of each of ARMS, `-` where it has none.
 
-    host_us: quartile, median, quartile; loop_us, gpu_us: median; outside: shares of elements at 1e-4, 1e-2, where any is.
+    host_us: quartile, median, quartile; loop_us, gpu_us: median. outside: shares of elements at 1e-4, 1e-2.
     """
     errors: Mapping[str, Mapping[str, float]] = row.get("errors", {})
     against = row.get("reference", "")
