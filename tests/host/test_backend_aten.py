@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from slow_cases import slow_but
 from test_backend_semantics import CASES, Case, _copy, _gradients, randn
 from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
@@ -96,7 +97,7 @@ def test_equals_eager_to_the_bit(
     assert only_aten
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", slow_but(COMPILED[2:], COMPILED))
 def test_a_stored_choice_that_may_not_stand_is_inductors(
     name: str, only_aten: list[GraphPlanned], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from slow_cases import slow_but
 from torch import Tensor, fx, nn
 from torch._inductor.compile_fx import compile_fx
 
@@ -51,7 +52,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], bool, bool | None]] 
 
 
 @pytest.mark.usefixtures("no_loops")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but([n for n in CASES if n not in ("mlp training", "cnn inference")], CASES))
 def test_sees_what_the_compile_sees(name: str) -> None:
     fn, size, trains, dynamic = CASES[name]
     collected: list[str] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_cases import slow_but
 from test_backend_collect import CASES, Mlp
 from torch import Tensor
 from torch._inductor import config as inductor_config
@@ -47,9 +48,11 @@ def seen_in(plan: GraphPlanned) -> list[tuple[str, int, str, bool, bool, bool]]:
     return [(r.fingerprint, r.count, r.phase, r.is_fusible, r.has_library, r.reads_copies) for r in regions]
 
 
+BOTH = [(name, products) for name in CASES for products in (False, True)]
+
+
 @pytest.mark.usefixtures("no_loops")
-@pytest.mark.parametrize("products", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "products"), slow_but(BOTH[2::4] + BOTH[5::4], BOTH))
 def test_it_shows_what_is_collected(name: str, products: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     fn, size, trains, dynamic = CASES[name]
     plans: list[tuple[GraphPlanned, GraphPlanned]] = []

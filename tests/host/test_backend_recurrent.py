@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_cases import slow_but
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -53,7 +54,7 @@ def graphs() -> int:
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", slow_but(["lstm, projected", "gru, both ways", "rnn"], LAYERS))
 def test_an_inference_is_one_graph(name: str) -> None:
     model = Model(LAYERS[name]()).eval()
     fast = compiled(model)

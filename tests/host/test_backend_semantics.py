@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
+from slow_cases import slow_but
 from torch import Tensor, fx, nn
 
 from cudal1_compile.cli.demo_models import Cnn
@@ -165,7 +166,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# seconds each, of what others have as well: test_backend_aten runs them all, with aten in the kernels' place
+ALIKE = {"second batch size", "autocast", "group_norm", "attention", "unaligned view", "expanded", "strided input"}
+
+
+@pytest.mark.parametrize("case", slow_but([c for c in CASES if c.name not in ALIKE], CASES), ids=lambda c: c.name)
 def test_equals_eager(case: Case, every_region: Calls) -> None:  # noqa: F811
     fast = compiled(case.fn, dynamic=case.dynamic)
     for run in range(case.runs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D
 from cudal1_compile.codegen.stages.schedule import Schedule
@@ -166,7 +167,23 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("at", "name", "form"), [(at, *case) for at, case in enumerate(CASES)])
+# in every run: one, two and three axes, each type, stride, gradient and order of channels
+QUICK = (
+    "images, chains before",
+    "a volume with more padding",
+    "the gradient of an image, half",
+    "transposed",
+    "one axis, a stride",
+    "a wide volume",
+    "channels last, a norm",
+    "channels of two axes",
+    "a matrix product",
+)
+NUMBERED = [(at, *case) for at, case in enumerate(CASES)]
+KINDS = [case for case in NUMBERED if case[1].startswith(QUICK)]
+
+
+@pytest.mark.parametrize(("at", "name", "form"), slow_but(KINDS, NUMBERED))
 def test_planes_and_halo_tiles_are_right(at: int, name: str, form: str) -> None:
     """Two kernels of each, one from the variants' either half, in turn: tiles and splits come round."""
     program = program_of(name)
@@ -177,7 +194,12 @@ def test_planes_and_halo_tiles_are_right(at: int, name: str, form: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize(("name", "form"), CASES[::3])
+MEMORY = [("a matrix product, batched, bf16", BULK_COPY), ("the gradient of an image, half", BULK_COPY)]
+MEMORY += [("groups of a wide image", IMPLICIT_GEMM_2D)]
+MEMORY += [("channels last, no padding, dilated along one axis", IMPLICIT_GEMM)]
+
+
+@pytest.mark.parametrize(("name", "form"), slow_but(MEMORY, CASES[::3]))
 def test_planes_and_patches_break_no_rule_of_memory(name: str, form: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, in_bulk(program, form)[:1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D, RAW, WARP_GROUPS
 from cudal1_compile.codegen.stages.schedule import Schedule
@@ -106,7 +107,10 @@ def chosen(variants: list[Variant], at: int) -> list[Variant]:
     return [whole[at % len(whole)]] + [v for v in variants if v.strategy == "split"][:1]
 
 
-@pytest.mark.parametrize(("at", "name", "form"), [(at, *case) for at, case in enumerate(CASES)])
+NUMBERED = [(at, *case) for at, case in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("at", "name", "form"), slow_but(NUMBERED[::2], NUMBERED))
 def test_four_columns_at_once_are_right(at: int, name: str, form: str) -> None:
     program = program_of(name)
     written = along(program, form)
@@ -115,7 +119,7 @@ def test_four_columns_at_once_are_right(at: int, name: str, form: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize(("name", "form"), CASES[::4])
+@pytest.mark.parametrize(("name", "form"), slow_but(CASES[4:13:4], CASES[::4]))
 def test_four_columns_at_once_break_no_rule_of_memory(name: str, form: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, along(program, form)[:1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products import few_channel_halo as few_channel_halo
 from cudal1_compile.codegen.products.sides import FEW_CHANNEL_HALO
@@ -63,7 +64,10 @@ def few_channel_halos(program: Program) -> list[Variant]:
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = [n for n in PROGRAMS if n.startswith(("a chain before", "a volume", "sound"))]  # one to three axes, bf16
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_a_halo_tile_in_shared_memory_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_channel_halo, "MIN_WORK", 1)
     monkeypatch.setattr(few_channel_halo, "MIN_TERMS", 1)

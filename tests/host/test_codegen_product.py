@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.sides import HALO_TILE, MULTISTAGE, OFFSET_TABLE, WARP_GROUPS
 from cudal1_compile.codegen.templates import Schedule, variants
@@ -320,7 +321,28 @@ def test_what_follows_a_product_without_rows_is_never_settled_ahead_of_it() -> N
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# like another program but for a size, an order or a chain
+ALIKE = {
+    "a chain before and after, two outputs",
+    "transposed",
+    "channels inside, a walk over the window",
+    "batched, bf16",
+    "depthwise, strided along an axis without a window",
+    "a stem, strided, padded more on one side, a norm behind it",
+    "a window is all that is summed",
+    "weights packed, bias, relu",
+    "a weight's gradient, half, windows among the rows",
+    "transposed, channels enough to cut the sums",
+    "transposed, three taps and two, ragged",
+    "transposed in three dimensions, half, its window as long as its step",
+    "groups, a norm behind the sum whose scale only columns decide, residual",
+    "matrices, both along k, long sums",
+    "transposed along one axis, spread apart along another without a window",
+    "few filters of half a type, three dimensions, strided",
+}
+
+
+@pytest.mark.parametrize("name", slow_but([n for n in PROGRAMS if n not in ALIKE], PROGRAMS))
 def test_products_are_right(name: str) -> None:
     program = program_of(name)
     written = variants_to_test(name, program)
@@ -329,7 +351,7 @@ def test_products_are_right(name: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS)[::3])
+@pytest.mark.parametrize("name", slow_but([*PROGRAMS][::6], [*PROGRAMS][::3]))
 def test_nvrtc_builds_them_without_spills(name: str) -> None:
     program = program_of(name)
     arch = GPU_ARCHES[list(PROGRAMS).index(name) % len(GPU_ARCHES)]

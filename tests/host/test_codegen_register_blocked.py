@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.register_blocked_nhwc import register_tile_of, shares_weights
 from cudal1_compile.codegen.templates import variants
@@ -113,7 +114,19 @@ def register_tiles_of(program: Program) -> list[Variant]:
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# each type, two and three axes, a gradient
+QUICK = (
+    "strided, with a bias",
+    "a chain before, weights and a residual of other types",
+    "dilated, no vector of channels",
+    "seven by seven, bf16",
+    "weights shared, the last channels alone",
+    "the gradient of the image",
+    "three dimensions",
+)
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_register_tiles_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in register_tiles_of(program)}
@@ -121,7 +134,7 @@ def test_register_tiles_are_right(name: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS)[::3])
+@pytest.mark.parametrize("name", slow_but([*PROGRAMS][3::6], [*PROGRAMS][::3]))
 def test_register_tiles_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, register_tiles_of(program)[::2])

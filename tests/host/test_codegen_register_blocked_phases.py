@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.register_blocked_phases import PHASES
 from cudal1_compile.codegen.templates import Schedule, variants
@@ -115,7 +116,10 @@ def in_cells(program: Program) -> list[Variant]:
     return [v for s in cell_schedules(program) if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = [n for n in PROGRAMS if n.startswith(("four taps", "unequal phases", "a volume", "sound, steps longer"))]
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_cells_are_right(name: str) -> None:
     program = program_of(name)
     written = in_cells(program)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from codegen_regions import REGIONS
+from slow_cases import slow_but
 from torch import Tensor
 
 from cudal1_compile.codegen.stages.schedule import print_schedule
@@ -57,12 +58,12 @@ def refusal(program: Program, schedule: Schedule, seed: int) -> str | None:
     return None
 
 
+@pytest.mark.parametrize("seed", slow_but([0], range(3)))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_random_variants_of_random_tasks(family: str) -> None:
-    for seed in range(3):
-        rng = random.Random(seed)
-        program = generate_task(rng, family, small=True)
-        assert (reason := refusal(program, rng.choice(variants(program)), seed)) is None, reason
+def test_random_variants_of_random_tasks(family: str, seed: int) -> None:
+    rng = random.Random(seed)
+    program = generate_task(rng, family, small=True)
+    assert (reason := refusal(program, rng.choice(variants(program)), seed)) is None, reason
 
 
 MARGINS = """region v1
@@ -132,7 +133,7 @@ def test_a_maximum_that_others_read_is_infinite_where_its_row_is(width: int, vec
         torch.testing.assert_close(made, list(wanted), equal_nan=True)
 
 
-@pytest.mark.parametrize("name", REGIONS)
+@pytest.mark.parametrize("name", slow_but([*REGIONS][::2], REGIONS))
 def test_regions_as_models_give_them(name: str) -> None:
     program = parse_program(REGIONS[name])
     found = {(s.strategy, s.stages[0].kind, s.stages[-1].kind): s for s in reversed(variants(program))}
@@ -169,17 +170,18 @@ def test_no_thread_adds_up_a_hundred_thousand_terms() -> None:
     assert found and all(s.stages[0].kind != "thread" for s in found)
 
 
+@pytest.mark.parametrize("count", slow_but([2], [2, 6]))
 @pytest.mark.parametrize("strategy", ["split", "fused"])
-def test_strategies_with_scratch(strategy: str) -> None:
+def test_strategies_with_scratch(strategy: str, count: int) -> None:
     family = {"split": "totals", "fused": "mixed"}[strategy]
     done = 0
     for seed in range(60):
         program = generate_task(random.Random(seed), family, small=True)
         found = [s for s in variants(program) if s.strategy == strategy]
-        if found and done < 6:
+        if found and done < count:
             assert (reason := refusal(program, found[seed % len(found)], seed)) is None, reason
             done += 1
-    assert done == 6
+    assert done == count
 
 
 # region, pattern of the schedule: designs for which the regions above are too small

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_fx_passes.program.ir import Program
@@ -95,6 +96,9 @@ PROGRAMS = {
 }
 
 
+ALIKE = {"what is likely enough", "looked up before and behind", "columns"}  # of kinds that others have
+
+
 def program(name: str) -> Program:
     dims, inputs, body, _ = PROGRAMS[name]
     return parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
@@ -111,7 +115,7 @@ def one_of_each(p: Program) -> list[Variant]:
     return [v for v in made if v is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but([n for n in PROGRAMS if n not in ALIKE], PROGRAMS))
 def test_each_is_right(name: str) -> None:
     p = program(name)
     assert PROGRAMS[name][3] <= set().union(*map(kinds, variants(p)))
@@ -119,7 +123,10 @@ def test_each_is_right(name: str) -> None:
     assert run_on_host(p, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize("name", ["a long row", "positions without what is masked", "columns", "long columns"])
+FORMS = ["a long row", "positions without what is masked", "columns", "long columns"]
+
+
+@pytest.mark.parametrize("name", slow_but(FORMS[1:3], FORMS))
 def test_no_rule_of_memory_is_broken(name: str) -> None:
     p = program(name)
     assert_no_rule_is_broken(p, one_of_each(p))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.templates import variants
 from cudal1_fx_passes.program.ir import Program
@@ -85,7 +86,7 @@ def inter_block(p: Program) -> list[Variant]:
     return [v for v in found if v is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but([*PROGRAMS][::2], PROGRAMS))
 def test_each_is_right(name: str) -> None:
     p = program(name)
     candidates = {v.name: v.candidate for v in inter_block(p)}
@@ -102,7 +103,7 @@ def test_a_mean_and_its_variance_are_one_wait() -> None:
     assert waits["softmax"] == {2}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but([*PROGRAMS][1::4], PROGRAMS))
 def test_no_rule_of_memory_is_broken(name: str) -> None:
     p = program(name)
     assert_no_rule_is_broken(p, inter_block(p)[:1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, results_on_host, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.reductions.split_wide import CHUNKS
 from cudal1_compile.codegen.templates import variants
@@ -40,6 +41,9 @@ PROGRAMS = {
 }
 
 
+QUICK = ["many columns, the last part empty", "half, images"]
+
+
 def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
 
@@ -49,7 +53,7 @@ def chunks_of(program: Program) -> list[Variant]:
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_variances_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in chunks_of(program)}
@@ -57,7 +61,7 @@ def test_variances_are_right(name: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
-@pytest.mark.parametrize("name", ["many columns, the last part empty", "half, images"])
+@pytest.mark.parametrize("name", slow_but(QUICK[1:], QUICK))
 def test_variances_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, chunks_of(program)[:1])

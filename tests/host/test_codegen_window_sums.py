@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.products.window_sums import lanes_of
 from cudal1_compile.codegen.templates import variants
@@ -91,7 +92,10 @@ def sums_of(program: Program) -> list[Variant]:
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = [n for n in PROGRAMS if n.startswith(("channels", "strided, half", "in three", "along one axis, a s"))]
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_sums_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in sums_of(program)}
@@ -108,7 +112,7 @@ def test_what_lies_past_a_row_counts_nothing_though_it_is_infinite() -> None:
     assert {v.stage for v in verdicts if isinstance(v, Rejected)} <= {"time"}, verdicts
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS)[::3])
+@pytest.mark.parametrize("name", slow_but([*PROGRAMS][::6], [*PROGRAMS][::3]))
 def test_sums_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, sums_of(program)[::3])

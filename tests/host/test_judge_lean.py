@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from slow_cases import slow_but
 
 from benchmarks.redteam.attack import Attack
 from benchmarks.redteam.attacks import ATTACKS
@@ -97,7 +98,7 @@ def _entrant(program: Program, code: str) -> Entrant:
 SLICED = [h for h in one_of_each_kind(HONEST) if not region(h.region).is_symbolic]
 
 
-@pytest.mark.parametrize("honest", SLICED, ids=lambda h: h.name)
+@pytest.mark.parametrize("honest", slow_but(SLICED[::3], SLICED), ids=lambda h: h.name)
 def test_honest_kernels_are_timed_and_accepted(session: DeviceSession, honest: Honest) -> None:
     program = region(honest.region)
     entrant = _entrant(program, honest.code)
@@ -158,7 +159,7 @@ def test_one_case_is_held_at_a_time(session: DeviceSession, monkeypatch: pytest.
     assert len(alive) >= 4 and set(alive) == {0}
 
 
-@pytest.mark.parametrize("attack", WRONG, ids=lambda a: a.name)
+@pytest.mark.parametrize("attack", slow_but(WRONG[::2], WRONG), ids=lambda a: a.name)
 def test_attacks_are_refused_at_full_size(session: DeviceSession, attack: Attack) -> None:
     program = region(attack.region)
     (verdict,) = session.finalists(program, [_entrant(program, attack.code)], 7)

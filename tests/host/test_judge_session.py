@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from slow_cases import slow_but
 
 from benchmarks.redteam.attack import Attack
 from benchmarks.redteam.attacks import ATTACKS
@@ -59,7 +60,10 @@ def _entrant(program: Program, code: str) -> Entrant:
 # test_judge_attacks asks, with the same exams, about every honest kernel and every attack
 
 
-@pytest.mark.parametrize("honest", one_of_each_kind(HONEST), ids=lambda h: h.name)
+KINDS = one_of_each_kind(HONEST)
+
+
+@pytest.mark.parametrize("honest", slow_but(KINDS[::2], KINDS), ids=lambda h: h.name)
 def test_accepts_honest_kernels_with_a_quick_time(session: DeviceSession, honest: Honest) -> None:
     program = region(honest.region)
     verdict = session.judge(program, _entrant(program, honest.code), seed=7)
@@ -91,7 +95,7 @@ FIRST = {a.hack: a for a in reversed(HARMLESS)}
 TRIED = {a.name: a for a in (*FIRST.values(), *one_of_each_kind(HARMLESS))}
 
 
-@pytest.mark.parametrize("attack", TRIED.values(), ids=TRIED)
+@pytest.mark.parametrize("attack", slow_but(FIRST.values(), TRIED.values()), ids=TRIED)
 def test_rejects_attacks(session: DeviceSession, attack: Attack) -> None:
     program = region(attack.region)
     exact = unrounded(program, parse_candidate(attack.code, program))  # which the judge asks about first
@@ -100,7 +104,7 @@ def test_rejects_attacks(session: DeviceSession, attack: Attack) -> None:
     assert any(isinstance(v, Rejected) and v.stage == "verify" for v in verdicts), verdicts
 
 
-@pytest.mark.parametrize("attack", REACH, ids=lambda a: a.name)
+@pytest.mark.parametrize("attack", slow_but(REACH[::2], REACH), ids=lambda a: a.name)
 def test_what_jumps_over_canaries_is_refused_and_harms_no_other_candidate(
     session: DeviceSession, attack: Attack
 ) -> None:

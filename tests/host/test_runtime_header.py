@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 import torch
 from runtime_kernels import Case, cases
+from slow_cases import slow_but
 
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
@@ -14,7 +18,18 @@ from tests.toolchain import has_nvrtc
 CASES = list(cases())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def of_each_kind() -> Iterator[Case]:
+    """Of the cases that differ in their size alone one, so that each size comes round."""
+    kinds: dict[str, list[Case]] = {}
+    for case in CASES:
+        kinds.setdefault(re.sub(r"_\d+$", "", case.name), []).append(case)
+    return (alike[at % len(alike)] for at, alike in enumerate(kinds.values()))
+
+
+EACH = pytest.mark.parametrize("case", slow_but(of_each_kind(), CASES), ids=lambda c: c.name)
+
+
+@EACH
 def test_the_host_target_equals_torch(case: Case) -> None:
     inputs = case.inputs()
     program = case.program(len(inputs[0]))
@@ -28,7 +43,7 @@ def test_the_host_target_equals_torch(case: Case) -> None:
 
 
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@EACH
 def test_nvrtc_builds_it(case: Case) -> None:
     """One arch a case, in turn: all five are met by every group of cases."""
     arch = GPU_ARCHES[CASES.index(case) % len(GPU_ARCHES)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fx_check import Coverage, capture, check_graph, coverage
 from fx_models import CASES, Case
+from slow_cases import slow_but
 
 # share of computing nodes (views and library calls not counted) that must lie in regions
 LEAST = {
@@ -18,7 +19,13 @@ LEAST = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+# of parts that others have: a second norm or softmax of a kind, whole language models
+LONG = {"rms_norm", "softmax_rows", "log_softmax", "gelu_mlp", "mlp_norm", "attention_dynamic", "mha"}
+LONG |= {"convnet_eval", "group_norm", "instance_norm", "adaptive_pool", "label_smoothing"}
+LONG |= {"gpt2", "bert", "llama"}
+
+
+@pytest.mark.parametrize("case", slow_but([c for c in CASES if c.name not in LONG], CASES), ids=lambda c: c.name)
 def test_regions_of_a_model(case: Case) -> None:
     found: list[Coverage] = []
     for graph in capture(case):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_cases import slow_but
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.redteam.regions import region, region_names
@@ -78,7 +79,7 @@ def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
                     torch.testing.assert_close(a, b, rtol=rtol, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", region_names())
+@pytest.mark.parametrize("name", slow_but(region_names()[::3], region_names()))
 def test_regions_expect_what_they_expect_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(region(name), monkeypatch)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.judge.checks.ruling import restricted_twice
 from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
@@ -25,7 +26,7 @@ from cudal1_compile.runtime.hostbuild import translate
 from cudal1_compile.runtime.source import refusal
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.rl.form import normalise
-from tests.kernel_shapes import LIMIT_S, SECTIONS, SHAPES, in_kernel, shape
+from tests.kernel_shapes import LIMIT_S, NUMBERED, RUNS, SECTIONS, SHAPES, UNITS, in_kernel, shape
 
 PROGRAM = parse_program(
     "region v1\ndims d0=?64 d1=32\nin0 bf16[d0,d1]\nt0 bf16[d0,d1] = mul(in0, 3.0)\nout0 bf16[d0,d1] = t0\n"
@@ -69,7 +70,12 @@ def seconds(read: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("name", SHAPES)
+# in every run each way to repeat, and of what is repeated as it is every third
+QUICK = (*[*UNITS][::3], *RUNS, *NUMBERED)
+EACH = pytest.mark.parametrize("name", slow_but(QUICK, SHAPES))
+
+
+@EACH
 def test_half_a_megabyte_of_it_is_read_in_no_time(name: str) -> None:
     text = shape(name, 1 << 19)
     took = {reader: seconds(lambda read=read: read(text)) for reader, read in BEFORE_THE_GATE.items()}
@@ -83,7 +89,7 @@ def gated(name: str) -> object:
     return check_text(in_kernel(name))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@EACH
 def test_what_passes_the_gate_is_read_in_no_time(name: str) -> None:
     start = time.process_time()
     gate = gated(name)
