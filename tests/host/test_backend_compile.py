@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_cases import slow_but
 from tmpfs import run_on_tmpfs
 from torch import Tensor
 from torch.nn import functional as F
@@ -297,16 +298,6 @@ def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None
     torch.testing.assert_close(x.grad, y.grad)
 
 
-WARM = """
-import torch
-from torch._dynamo.utils import counters
-from test_backend_compile import OneReply, train
-generator = OneReply()
-train(generator)
-print(generator.calls, counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
-"""
-
-
 def train(generator: Any) -> None:
     """A forward and a backward with kernels, held against eager."""
     x = torch.randn(32, 64, requires_grad=True)
@@ -321,23 +312,6 @@ def child_environment(**folders: Path) -> dict[str, str]:
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     return os.environ | {"PYTHONPATH": path} | {name: str(folder) for name, folder in folders.items()}
-
-
-def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
-    """Neither runs here: what earlier tests left in a process is part of torch's keys."""
-    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor") | {"CUDAL1_DEBUG": "1"}
-
-    def run() -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout, done.stderr
-
-    assert "hit 0, new 2" in run()[1]
-    numbers, words = run()
-    assert "hit 2, new 0" in words, words  # with the reason of each region
-    assert numbers.split() == ["0", "1", "2"], "no generator call, autograd's cache and both graphs hit"
 
 
 LOADED = """
@@ -457,7 +431,7 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
             return []
 
     start = time.monotonic()
-    check(compile_(Hangs(), budget_s=3))
+    check(compile_(Hangs(), budget_s=1))
     assert time.monotonic() - start < 60
     assert "untuned 1" in summary(capsys) and "gave no answer" in caplog.text
 
@@ -515,10 +489,11 @@ def test_a_launch_over_the_limits(capsys: pytest.CaptureFixture[str], caplog: py
     assert "grid (1, 70000, 1)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("size", "why"),
-    [("64 + 0 * (d1 / (70000 - d0))", "division by zero or less"), ("70000 - d0", "fewer than no elements")],
-)
+NONE = ("70000 - d0", "fewer than no elements")
+SIZES = [("64 + 0 * (d1 / (70000 - d0))", "division by zero or less"), NONE]
+
+
+@pytest.mark.parametrize(("size", "why"), slow_but([NONE], SIZES))
 def test_scratch_that_cannot_be(
     size: str, why: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

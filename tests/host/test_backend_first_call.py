@@ -149,6 +149,12 @@ def test_dynamo_starts_a_step_anew_where_it_wants_to(
 WARM = """
 import pytest, torch
 from torch._dynamo.utils import counters
+from test_backend_compile import OneReply, train
+generator = OneReply()
+train(generator)
+print(generator.calls, counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
+counters.clear()
+torch._dynamo.reset()
 from test_backend_first_call import COST_US, MAX_CALLS, compiled, pooled, treat_as_a_gpu
 from trials import time_variants
 patch = pytest.MonkeyPatch()
@@ -162,18 +168,24 @@ print(ran[0], ran[-1], counters["aot_autograd"]["autograd_cache_hit"], counters[
 """
 
 
-def test_a_variant_compiled_at_a_call_is_in_inductors_caches(tmp_path: Path) -> None:
-    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor")
+def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
+    """With a variant compiled at a call, too. New processes: what one did before is part of torch's keys."""
+    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor") | {"CUDAL1_DEBUG": "1"}
 
-    def run() -> list[str]:
+    def run() -> tuple[list[str], list[str], str]:
         done = subprocess.run(
             [sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout.split()
+        numbers, variants = done.stdout.splitlines()
+        return numbers.split(), variants.split(), done.stderr
 
-    assert run() == ["inductor", "all_kernels", "0", "0"]
-    assert run() == ["all_kernels", "all_kernels", "1", "2"], "the graph, and both of its parts"
+    _, variants, words = run()
+    assert "hit 0, new 2" in words and variants == ["inductor", "all_kernels", "0", "0"]
+    numbers, variants, words = run()
+    assert "hit 2, new 0" in words, words  # with the reason of each region
+    assert numbers == ["0", "1", "2"], "no generator call, autograd's cache and both graphs hit"
+    assert variants == ["all_kernels", "all_kernels", "1", "2"], "the graph, and both of its parts"
 
 
 def test_random_numbers_are_those_of_a_run_without_a_trial(built: list[str]) -> None:

@@ -43,21 +43,21 @@ class Judged(OneReply):
         print("here", flush=True)
         return [[text.replace("{\\n", "{\\n  for (;;) {}\\n", 1) for text in g] for g in groups]
 
-def run(generator):
-    x = torch.randn(32, 64)
+x = torch.randn(32, 64)
+for generator in (Stops(), Judged()):
+    torch.compiler.reset()  # kernels are written again
     for got, expected in zip(compile_(generator, both)(x), both(x)):
         torch.testing.assert_close(got, expected)
     compile_(generator, lambda x: x.exp().sum(-1) * 3)(x)  # nothing is written for it
     print("done", flush=True)
-    time.sleep(600)
-
+time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("generator", "wait_s", "new"), [("Stops", 0.0, 1), ("Judged", 2.0, 0)])
-def test_the_first_ends_synthesis_and_the_second_the_program(generator: str, wait_s: float, new: int) -> None:
+def test_the_first_ends_synthesis_and_the_second_the_program() -> None:
+    """While the generator is at work, then while a kernel is judged that never ends."""
     child = subprocess.Popen(
-        [sys.executable, "-u", "-c", f"{MODEL}run({generator}())"],
+        [sys.executable, "-u", "-c", MODEL],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,14 +67,16 @@ def test_the_first_ends_synthesis_and_the_second_the_program(generator: str, wai
     late = threading.Timer(200.0, child.kill)
     late.start()
     assert child.stdout is not None and child.stderr is not None
+    said = ""
     try:
-        assert child.stdout.readline() == "here\n"
-        time.sleep(wait_s)
-        begun_s = time.monotonic()
-        os.killpg(child.pid, signal.SIGINT)
-        said = _until(child.stderr.readline, lambda line: line.startswith("interrupted: no more kernels"))
-        assert time.monotonic() - begun_s < 3.0  # 0.2 s on a machine without other work
-        assert child.stdout.readline() == "done\n"
+        for wait_s in (0.0, 2.0):
+            assert child.stdout.readline() == "here\n"
+            time.sleep(wait_s)
+            begun_s = time.monotonic()
+            os.killpg(child.pid, signal.SIGINT)
+            said += _until(child.stderr.readline, lambda line: line.startswith("interrupted: no more kernels"))
+            assert time.monotonic() - begun_s < 3.0  # 0.2 s on a machine without other work
+            assert child.stdout.readline() == "done\n"
         os.killpg(child.pid, signal.SIGINT)
         _, rest = child.communicate()
     finally:
@@ -82,9 +84,14 @@ def test_the_first_ends_synthesis_and_the_second_the_program(generator: str, wai
         child.kill()
     assert child.returncode != 0 and "KeyboardInterrupt" in rest
     assert "Traceback" not in said
-    after = [line for line in rest.partition("Traceback")[0].splitlines() if line.startswith("cudal1")]
-    assert len(after) == 2 and after[0].startswith(f"cudal1: regions: 2, hit 0, new {new}, unprofitable 0"), after
-    assert after[1] == "cudal1: regions: 1, hit 0, new 0, unprofitable 0, untuned 1"
+    lines = [*said.splitlines(), *rest.partition("Traceback")[0].splitlines()]
+    after = [line for line in lines if line.startswith("cudal1: regions:")]
+    assert [line.partition(", untuned")[0] for line in after] == [
+        "cudal1: regions: 2, hit 0, new 1, unprofitable 0",
+        "cudal1: regions: 1, hit 0, new 0, unprofitable 0",
+        "cudal1: regions: 2, hit 1, new 0, unprofitable 0",
+        "cudal1: regions: 1, hit 0, new 0, unprofitable 0",
+    ], after
 
 
 def _until(read: Callable[[], str], is_last: Callable[[str], bool]) -> str:

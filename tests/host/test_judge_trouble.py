@@ -17,8 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
+from softmax_kernels import BUDGET, as_reply, code, program, scripted
 from synthesis_doubles import ScriptedGenerator
-from test_synthesis_host import BUDGET, as_reply, code, program, scripted
 
 from cudal1_cache import Store
 from cudal1_compile.dispatch.kernel_cache import open_store

@@ -33,7 +33,7 @@ CRASHES = SILU_SCALAR.replace("float t =", "if (i == 0) *(volatile int*)8 = 1; f
 WRONG = SILU_SCALAR.replace("float t =", "float t = 0.5f +")
 
 
-REQUEST_S = 10.0
+REQUEST_S = 4.0
 
 
 @pytest.fixture()

@@ -28,7 +28,7 @@ import json, os, re, sys, time
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from judge_checks import softmax
-from test_synthesis_host import as_reply, code
+from softmax_kernels import as_reply, code
 from synthesis_doubles import ScriptedGenerator
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.judge import Judge
@@ -104,6 +104,7 @@ def host_runtime() -> None:
     host_load.functions()  # built once, not by each process
 
 
+@pytest.mark.slow
 def test_each_region_is_written_by_one_and_both_have_all_entries() -> None:
     with process("writes", 4, 6, 8) as one, process("writes", 6, 8, 10) as another:
         first, second = hear(one, "ended"), hear(another, "ended")

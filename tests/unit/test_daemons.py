@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.generate.daemons import wait_until
 
@@ -22,10 +23,10 @@ began = threading.Event()
 class Busy:
     name, budget_tokens = "test:busy", 1 << 20
     def propose(self, prompts, n, seed):
-        x = torch.randn(400, 400)
+        own, x = began, torch.randn(400, 400)
         while True:
             x = (x @ x).tanh()
-            began.set()
+            own.set()
 
 def ask(limit_s):
     propose_within(Busy(), ["a"], 1, 0, limit_s)
@@ -37,6 +38,7 @@ try:
     ask(0.5)
 except GeneratorTimeout:
     began.wait()
+    began = threading.Event()
 """
 
 INTERRUPTED = """
@@ -51,7 +53,7 @@ threading.Thread(target=interrupt, daemon=True).start()
 try:
     ask(60)
 except KeyboardInterrupt:
-    pass
+    began = threading.Event()
 """
 
 # both processes end beside work in the background, the first one's
@@ -67,9 +69,14 @@ assert time.monotonic() - begin < 30  # not as long as the work, however busy th
 """
 
 
-@pytest.mark.parametrize("script", [ABANDONED, INTERRUPTED, FORKED], ids=["abandoned", "interrupted", "forked"])
-def test_a_script_ends_while_a_generator_is_at_work(script: str) -> None:
+SCRIPTS = {"abandoned": ABANDONED, "interrupted": INTERRUPTED, "forked": FORKED}
+TOGETHER = {"one after the other": "".join(SCRIPTS.values())}
+
+
+@pytest.mark.parametrize("name", slow_but(TOGETHER, TOGETHER | SCRIPTS))
+def test_a_script_ends_while_a_generator_is_at_work(name: str) -> None:
     """Without daemons.py the process aborts: a thread that torch still runs cannot be taken down by Python."""
+    script = (TOGETHER | SCRIPTS)[name]
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", WORK + script],
         capture_output=True,

@@ -87,7 +87,7 @@ class Server:
 @contextmanager
 def serving(script: Callable[[int, str, dict[str, Any]], Answer]) -> Iterator[Server]:
     server = Server(script)
-    thread = threading.Thread(target=server.http.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server
@@ -201,8 +201,8 @@ def test_a_dripping_server_ends_at_the_deadline(drip: Stream) -> None:
             client(server, timeout_s=0.5, attempts=1).propose(["p"], 1, 0)
         assert time.monotonic() - start < 1.0
         with pytest.raises(GeneratorError, match=r"no answer within|the time for this call is over"):
-            client(server).propose_until(["p", "q"], 1, 0, start + 1.5)
-        assert time.monotonic() - start < 2.0
+            client(server).propose_until(["p", "q"], 1, 0, start + 1.1)
+        assert time.monotonic() - start < 1.6
 
 
 def test_what_came_before_the_deadline_is_kept_beside_a_drip() -> None:
@@ -225,22 +225,22 @@ GIVES_UP = """
         def __init__(self, generator):
             self.propose = generator.propose
 
-    limit, *urls = sys.argv[1:]
-    for url in urls:
+    for url in sys.argv[1:]:
         generator = OpenAIGenerator(OpenAIConfig(url, "m"))
-        try:
-            propose_within(WithoutLimit(generator) if limit == "without" else generator, ["p"], 1, 0, limit_s=0.3)
-        except GeneratorError:
-            gave_up = time.monotonic()
+        for asked in (generator, WithoutLimit(generator)):
+            try:
+                propose_within(asked, ["p"], 1, 0, limit_s=0.3)
+            except GeneratorError:
+                gave_up = time.monotonic()
     print(gave_up)
 """
 
 
-@pytest.mark.parametrize("limit", ["with", "without"])
-def test_a_finished_script_waits_for_no_server(limit: str) -> None:
+def test_a_finished_script_waits_for_no_server() -> None:
+    """Whether the generator ends at the limit by itself or is left behind."""
     with ExitStack() as servers:
         urls = [servers.enter_context(serving(lambda i, path, body, d=d: (200, d))).url for d in DRIPS.values()]
-        command = [sys.executable, "-c", textwrap.dedent(GIVES_UP), limit, *urls]
+        command = [sys.executable, "-c", textwrap.dedent(GIVES_UP), *urls]
         found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         gave_up, ended = map(float, found.stdout.split())
         assert ended - gave_up < 1.0
