@@ -8,6 +8,7 @@ from math import isfinite
 
 import pytest
 import torch
+from slow_cases import slow_but
 
 from benchmarks.redteam.attacks import Attack, attacks_for, by_hack
 from benchmarks.redteam.attacks_tied_values import TIED_VALUES
@@ -24,6 +25,7 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
+from tests.audit_kinds import one_of_each_kind
 
 pytestmark = pytest.mark.host
 
@@ -72,12 +74,18 @@ def test_every_row_of_the_catalogue_is_tried_in_two_forms(row: str) -> None:
     assert len(by_hack()[row]) >= 2
 
 
-# of each hack of each region the first in every run, the others with the slow tests and in `cudal1 audit`
-FIRST = list({(a.hack, a.region): a for a in reversed(ATTACKS)}.values())
-ALL = [pytest.param(a, id=a.name, marks=() if a in FIRST else pytest.mark.slow) for a in ATTACKS]
+# in every run two attacks of each hack, and a right kernel of each kind; all of them in `cudal1 audit`, too
 
 
-@pytest.mark.parametrize("attack", ALL)
+def two_of_each_hack() -> list[Attack]:
+    """Of two regions, where there are."""
+    found: dict[str, dict[str, Attack]] = {}
+    for attack in ATTACKS:
+        found.setdefault(attack.hack, {}).setdefault(attack.region, attack)
+    return [attack for regions in found.values() for attack in [*regions.values()][:2]]
+
+
+@pytest.mark.parametrize("attack", slow_but(two_of_each_hack(), ATTACKS), ids=lambda a: a.name)
 def test_rejects(attack: Attack, judge: Judge) -> None:
     verdict = judge.judge(region(attack.region), attack.code)
     assert isinstance(verdict, Rejected), verdict
@@ -85,7 +93,7 @@ def test_rejects(attack: Attack, judge: Judge) -> None:
     assert verdict.reason
 
 
-@pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
+@pytest.mark.parametrize("honest", slow_but(one_of_each_kind(HONEST), HONEST), ids=lambda h: h.name)
 def test_does_not_refuse(honest: Honest, judge: Judge) -> None:
     verdict = judge.judge(region(honest.region), honest.code)
     if isinstance(verdict, Rejected):  # right, but no cheaper than one operation at a time
@@ -114,10 +122,13 @@ def test_the_few_cases_of_large_regions_refuse_as_well() -> None:
 IN_FULL_SIZE = [a for a in TIED_VALUES if a.region != "eight_masks"]
 
 
-def test_large_regions_get_inputs_that_coincide() -> None:
+@pytest.mark.parametrize("share", slow_but([3], [3, 1]))
+def test_large_regions_get_inputs_that_coincide(share: int) -> None:
+    """One in so many of the attacks."""
+    tried = IN_FULL_SIZE[::share]
     with Judge(HOST, Limits(host_s=2.0, distributions=FULL_SIZE), seed=11) as judge:
-        verdicts = judge.judge_tasks([(_taller(region(a.region)), a.code) for a in IN_FULL_SIZE])
-    for attack, verdict in zip(IN_FULL_SIZE, verdicts, strict=True):
+        verdicts = judge.judge_tasks([(_taller(region(a.region)), a.code) for a in tried])
+    for attack, verdict in zip(tried, verdicts, strict=True):
         assert isinstance(verdict, Rejected), attack.name
         assert verdict.stage in attack.stages, (attack.name, verdict)
 

@@ -16,9 +16,7 @@ from cudal1_compile.runtime.target import HOST
 
 ATTACKS = [a for a in BLIND if a.where != "cuda"]
 HACKS = {a.hack for a in ATTACKS}
-FIRST = [
-    a for hack in sorted(HACKS) for a in [b for b in ATTACKS if b.hack == hack][:2]
-]  # the others: cudal1 audit
+FIRST = [next(b for b in ATTACKS if b.hack == hack) for hack in sorted(HACKS)]  # the others: cudal1 audit
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def test_an_attack_of_every_kind_is_refused(judge: Judge) -> None:
 
 
 def test_the_honest_kernels_with_most_attacks_are_right(judge: Judge) -> None:
-    assert not refused(judge, [name for name in BASES if sum(a.region == name for a in ATTACKS) > 2])
+    assert not refused(judge, [name for name in BASES if sum(a.region == name for a in ATTACKS) > 3])
 
 
 @pytest.mark.slow
