@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from slow_cases import slow_but
 
 from benchmarks.families import read_families
 from benchmarks.rlval_cut import (
@@ -96,10 +97,7 @@ def test_training_never_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
         assert heldout.holds(program) and source.draw(random.Random(0)) == []
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in COUNTS if kind not in ("pointwise", "conv1d")]
-
-
-@pytest.mark.parametrize("kind", ["pointwise", "conv1d", *SLOW])
+@pytest.mark.parametrize("kind", slow_but(["pointwise"], COUNTS))
 def test_the_shipped_file_is_what_is_cut_today(kind: str) -> None:
     assert list(kind_programs(kind, 0)) == [asdict(line) for line in LINES if line.family == kind]
 

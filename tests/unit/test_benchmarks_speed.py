@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_cases import slow_but
 from torch import Tensor, nn
 from torch._dynamo.exc import SkipFrame
 
@@ -67,7 +68,11 @@ def test_the_quotas_are_met() -> None:
     assert {(q.family, q.size) for q in QUOTAS.values()} == {(f, s) for f in families for s in ("small", "large")}
 
 
-@pytest.mark.parametrize("name", TASKS)
+# which run step by step
+RECURRENT = {"lstm_two_layers", "conv_lstm_tagger", "lstm_language_model", "gru_wide", "gru_both_directions"}
+
+
+@pytest.mark.parametrize("name", slow_but([n for n in TASKS if n not in RECURRENT], TASKS))
 def test_a_task_is_what_its_quota_says(name: str) -> None:
     quota, work = QUOTAS[name], work_of(load(TASKS[name]))
     if quota.size == "small":

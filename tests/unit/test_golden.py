@@ -10,7 +10,7 @@ from golden.digests import KINDS, row_of
 from golden.record import Table, read, report
 
 RENEW = "python -m tests.golden --renew"
-EVERY = {"regions": 16, "graphs": 80, "others": 1}
+EVERY = {"regions": 24, "graphs": 160, "others": 1}
 
 
 @pytest.fixture(scope="module")

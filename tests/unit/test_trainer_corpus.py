@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.edits import MOST_DRAWN
 from cudal1_compile.codegen.replies import complete, schedule_lines
@@ -111,10 +112,10 @@ def test_a_variant_comes_back_from_its_name(seed: int) -> None:
 def test_held_out_programs_are_never_drawn(book: ScoreBook) -> None:
     """Holds out what would be drawn, then draws again: it must be gone, by text and by structure."""
     free = Source(RECIPE.data, NONE)
-    drawn = [p for i in range(60) for p, _ in free.draw(random.Random(i))]
+    drawn = [p for i in range(20) for p, _ in free.draw(random.Random(i))]
     held = _hold([canonical_key(p) for p in drawn], [shape_agnostic_fingerprint(p) for p in drawn], drawn)
     again = Source(RECIPE.data, held, scored_of(book, held))
-    found = [p for i in range(60) for p, _ in again.draw(random.Random(i))]
+    found = [p for i in range(20) for p, _ in again.draw(random.Random(i))]
     keys = {shape_agnostic_fingerprint(p) for p in drawn}
     assert found
     assert not [p for p in found if shape_agnostic_fingerprint(p) in keys or canonical_key(p) in held.fingerprints]
@@ -124,9 +125,14 @@ def _hold(fingerprints: list[str], relatives: list[str], programs: list[object])
     return HeldOut((), frozenset(fingerprints), frozenset(relatives), frozenset())
 
 
-def test_the_shipped_held_out_set_is_in_todays_canonical_form() -> None:
+@pytest.mark.parametrize("share", slow_but([6], [6, 1]))
+def test_the_shipped_held_out_set_is_in_todays_canonical_form(share: int) -> None:
+    """One in so many of its programs."""
     heldout = read_heldout(DATA / "heldout.json")
-    assert renew(heldout) == heldout
+    renewed = renew(replace(heldout, programs=heldout.programs[::share]))
+    assert renewed.programs == heldout.programs[::share]
+    assert renewed.fingerprints <= heldout.fingerprints and renewed.relatives <= heldout.relatives
+    assert share > 1 or renewed == heldout
 
 
 def test_half_of_the_shipped_held_out_set_is_of_models() -> None:
@@ -188,7 +194,7 @@ def test_replies_to_one_program_are_never_in_one_batch(data: Path) -> None:
 def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) -> None:
     source = Source(RECIPE.data, NONE, scored_of(book, NONE))
     rng = random.Random(2)
-    kinds = Counter(pair.kind for _ in range(300) for _, pair in source.draw(rng))
+    kinds = Counter(pair.kind for _ in range(150) for _, pair in source.draw(rng))
     assert 0.3 <= kinds["contrastive"] / sum(kinds.values()) <= 0.46
     assert kinds["scored"] > 10
 
@@ -204,14 +210,14 @@ def test_contrastive_targets_are_measured_faster_than_what_is_shown(book: ScoreB
             times[print_program(program), schedule_lines(variant.reply.design)] = item.us or 0.0
     rng = random.Random(9)
     seen = 0
-    for _ in range(60):
+    for _ in range(40):
         for program, pair in source.draw(rng):
             text = print_program(program)
             shown = [block.partition("\n")[2].strip() for block in pair.prompt.split("\nvariant ")[1:]]
             target = parse_reply(pair.reply).design
             assert all(times[text, target] < times[text, design] for design in shown)
             seen += len(shown) > 1
-    assert seen > 30
+    assert seen > 20
 
 
 def test_scores_of_code_that_has_changed_are_not_used(book: ScoreBook) -> None:
@@ -226,22 +232,23 @@ def test_what_was_measured_for_the_bundled_model_is_still_what_templates_write()
     data = Path(__file__).parents[2] / "trainer" / "data"
     measured = read_scores(score_files(data))
     assert measured is not None and is_current(data)
-    some = random.Random(3).sample(measured.tasks, 50)
-    assert sum(write_again(score, NONE) is not None for score in some) >= 40
+    some = random.Random(3).sample(measured.tasks, 25)
+    assert sum(write_again(score, NONE) is not None for score in some) >= 20
 
 
 def test_pairs_read_back_as_prompt_and_reply(book: ScoreBook) -> None:
     source = Source(RECIPE.data, NONE, scored_of(book, NONE))
     rng = random.Random(4)
-    for _ in range(60):
+    for _ in range(20):
         for program, pair in source.draw(rng):
             assert find_region(pair.prompt) == program
             reply = parse_reply(pair.reply)
             assert not reply.code and parse_candidate(complete(program, reply).code, program)
 
 
-def test_every_length_up_to_64_is_drawn() -> None:
-    missing = set(range(1, 65))
+@pytest.mark.parametrize("most", slow_but([32], [32, 64]))
+def test_every_length_is_drawn(most: int) -> None:
+    missing = set(range(1, most + 1))
     for seed in range(2500):  # 830 are enough today
         missing.discard(len(make_task(seed).ops))
         if not missing:
@@ -294,10 +301,10 @@ def test_a_template_that_stumbles_ends_no_run(
 
 def test_replies_may_carry_random_edits_that_lead_to_other_code() -> None:
     plain, edited = DataRecipe(structures=0.0), DataRecipe(structures=0.0, edited=1.0)
-    found = [p for seed in range(30) for p in Source(edited, NONE).draw(random.Random(seed))]
+    found = [p for seed in range(12) for p in Source(edited, NONE).draw(random.Random(seed))]
     replies = [(program, parse_reply(pair.reply)) for program, pair in found]
     carrying = [(program, reply) for program, reply in replies if reply.edits]
-    assert len(carrying) > 0.8 * len(replies) > 20
+    assert len(carrying) > 0.8 * len(replies) > 8
     for program, reply in carrying:
         assert 1 <= len(reply.edits.splitlines()) <= MOST_DRAWN
         assert complete(program, reply).code != complete(program, replace(reply, edits="")).code

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from slow_cases import slow_but
 
 from benchmarks.fresh import read_regions
 from cudal1_fx_passes.errors import ProgramError
@@ -106,7 +107,7 @@ def test_shipped_hard_structures_hold_the_forms_that_models_failed_on(form: str)
     assert sum(re.search(pattern, text) is not None for text in texts) >= least
 
 
-PARTS = pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+PARTS = pytest.mark.parametrize("part", slow_but([0], range(40)))
 
 
 @PARTS
@@ -114,7 +115,7 @@ def test_no_shipped_hard_structure_is_held_out(part: int) -> None:
     heldout = read_heldout(DATA / "heldout.json")
     texts = read_structures(DATA / "hard.jsonl.gz")
     assert len(texts) > 4000
-    assert not [text for text in texts[part::10] if heldout.holds(parse_program(text))]
+    assert not [text for text in texts[part::40] if heldout.holds(parse_program(text))]
 
 
 @PARTS
@@ -123,7 +124,7 @@ def test_no_written_structure_is_held_out_or_one_of_the_fresh_modules(part: int)
     fresh = {shape_agnostic_fingerprint(parse_program(r.text)) for r in read_regions(10**6, 0)}
     texts = read_structures(DATA / "written.jsonl.gz")
     assert len(texts) > 8000
-    programs = [parse_program(text) for text in texts[part::10]]
+    programs = [parse_program(text) for text in texts[part::40]]
     assert not [
         p for p in programs if heldout.holds(p) or shape_agnostic_of(p) in fresh
     ]  # both take canonical ones

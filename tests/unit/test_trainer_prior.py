@@ -44,7 +44,7 @@ def _write(book: ScoreBook, data: Path) -> None:
 
 @pytest.fixture(scope="module")
 def book() -> ScoreBook:
-    return _book(MIN_TASKS + 50)
+    return _book(MIN_TASKS + 20)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def test_the_fast_schedules_of_unseen_programs_are_found(built: tuple[Path, dict
     prior = load_prior(folder / "prior.npz")
     assert prior is not None and is_current(folder)
     hits = 0
-    for seed in range(5000, 5020):
+    for seed in range(5000, 5010):
         program = make_task(seed)
         schedules = variants(program)
         best = schedules[int(np.argmin(prior.rank(program, schedules)))].stages[-1]
         hits += abs(math.log2(best.block) - 8) <= 1
-    assert hits >= 16
+    assert hits >= 8
 
 
 def test_new_scores_make_a_prior_stale(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.codegen.prior.product_features import COUNT, describe_product
 from cudal1_compile.codegen.prior.regression import load_prior
@@ -213,11 +214,11 @@ def _is_fed(p: Program, dot: Op) -> bool:
     return any(OPS[o.fn].kind is Kind.POINTWISE and o.fn != "cast" for o in read)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+@pytest.mark.parametrize("part", slow_but([0], range(40)))
 def test_no_shipped_structure_is_held_out(part: int) -> None:
     heldout = read_heldout(DATA / "heldout.json")
     assert len(TEXTS) > 2000 and len(GATHERED) > 400
-    for text in (*TEXTS, *GATHERED)[part::10]:
+    for text in (*TEXTS, *GATHERED)[part::40]:
         assert not heldout.holds(parse_program(text)), text
 
 
@@ -257,7 +258,7 @@ def test_the_recipe_says_how_many_draws_may_gather() -> None:
 
 def test_half_of_the_sizes_of_what_may_gather_have_a_kernel_that_does() -> None:
     rng, sample = random.Random(1), [parse_program(text) for text in GATHERED[::20]]
-    drawn = [resize_product(program, rng) for program in sample for _ in range(4)]
+    drawn = [resize_product(program, rng) for program in sample for _ in range(2)]
     assert sum(any(uses(s, "gathered") for s in variants(p)) for p in drawn) >= len(drawn) / 2
 
 

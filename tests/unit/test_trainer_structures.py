@@ -79,8 +79,8 @@ def _resized(program: Program, count: int) -> list[Program]:
 
 @pytest.mark.parametrize("program", [POOL, HALF], ids=["POOL", "HALF"])
 def test_a_resized_pooling_reads_something_in_every_window(program: Program) -> None:
-    drawn = _resized(program, 30)
-    assert len({tuple(a.size for a in p.axes) for p in drawn}) > 15
+    drawn = _resized(program, 12)
+    assert len({tuple(a.size for a in p.axes) for p in drawn}) > 6
     for p in drawn:
         (image,) = p.inputs
         (out,) = evaluate(p, [torch.randn([p.axis[a].size for a in image.axes])])
