@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from absent_modules import WITHOUT
 from hypothesis import settings
 
 ROOT = Path(__file__).parent
@@ -136,6 +137,15 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> None:
     from multiprocessing import context
 
     monkeypatch.setitem(context._concrete_contexts, "spawn", context._concrete_contexts["fork"])
+
+
+@pytest.fixture
+def without_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that this one starts import no Inductor, 3 s each, where none is needed."""
+    from cudal1_compile.judge.bench.worker import INDUCTOR
+
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(names=INDUCTOR))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture

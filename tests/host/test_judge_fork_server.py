@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from absent_modules import WITHOUT
 
 from benchmarks.redteam.regions import region
 from cudal1_cache.descriptors import try_lock
@@ -37,18 +38,6 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
-WITHOUT = """
-import sys
-
-class Finder:
-    def find_spec(self, name, path, target=None):
-        if name in {names!r}:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Finder())
-"""
-
-
 BLOCKS = """
 import os
 import sys
@@ -63,13 +52,6 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
-
-
-@pytest.fixture
-def without_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that this one starts import no Inductor, 3 s each, where none is needed."""
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(names=INDUCTOR))
-    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -272,8 +254,7 @@ def test_without_a_server_workers_start_alone_and_its_forks_end_with_it(tmp_path
 def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.11's Inductor asked CUDA on import, and each kernel on a GPU "faulted" in its worker."""
     text = ASKS_CUDA.format(name=name)
-    if name not in INDUCTOR:  # asked before Inductor's turn comes, and the worker that starts alone needs none
-        text += WITHOUT.format(names=INDUCTOR)
+    text += WITHOUT.format(names=[other for other in INDUCTOR if other != name])  # seconds, for nothing
     (tmp_path / "sitecustomize.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)  # processes that this one starts have its path
     own = ForkServer()
@@ -293,7 +274,8 @@ def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeyp
 
 def test_workers_of_a_device_do_not_wait_for_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = tmp_path / "go on"
-    (tmp_path / "sitecustomize.py").write_text(BLOCKS.format(name=INDUCTOR[0], file=str(go_on)))
+    text = BLOCKS.format(name=INDUCTOR[0], file=str(go_on)) + WITHOUT.format(names=INDUCTOR[1:])
+    (tmp_path / "sitecustomize.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     own, files = ForkServer(), LockFiles()
     urgent = [Worker(fork_server=own, compiled=tmp_path, lock_files=files) for _ in range(2)]

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 import torch
+from absent_modules import WITHOUT
 from generate_models import ROWS, make_checkpoint
+from slow_cases import slow_but
 
 from cudal1_cache.descriptors import try_lock
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
@@ -32,16 +34,6 @@ from cudal1_compile.pipeline.generator_process import GeneratorProcess, in_own_p
 
 SHORT = "region v1\ndims d0=4 d1=4\n"
 POSITIONS = 2048
-WITHOUT = """
-import sys
-
-class Finder:
-    def find_spec(self, name, path, target=None):
-        if name in {names!r}:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Finder())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +104,7 @@ class Asking:
         return self.error
 
 
-@pytest.mark.parametrize("is_fork", [True, False])
+@pytest.mark.parametrize("is_fork", slow_but([True], [True, False]))
 def test_it_says_what_it_would_say_here(tmp_path: Path, fork_server: ForkServer, is_fork: bool) -> None:
     make_checkpoint(tmp_path, positions=1024)
     config = BundledConfig(tmp_path, dtype=torch.float32, temperature=0.9, draws=2)

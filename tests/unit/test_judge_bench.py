@@ -344,6 +344,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+@pytest.mark.usefixtures("without_inductor")
 def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)

@@ -90,6 +90,7 @@ def test_a_damaged_chunk_is_told(tmp_path: Path) -> None:
         read_chunk(chunk_path(tmp_path, 0))
 
 
+@pytest.mark.usefixtures("forks")
 def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> None:
     report = sft.train(RECIPE, data, tmp_path, chunks=folder)
     assert report["steps"] == 5

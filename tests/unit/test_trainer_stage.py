@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from slow_cases import slow_but
 from stage_toys import PROBES, RECIPE, STAGE, TASKS, WRONG, ToyReferee, make_bundle, verdict_on
 from tmpfs import run_on_tmpfs
 
@@ -66,7 +67,7 @@ def _weights(out: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-@pytest.mark.parametrize("baseline", ["group", "leave_one_out"])
+@pytest.mark.parametrize("baseline", slow_but(["group"], ["group", "leave_one_out"]))
 def test_stage_3_finds_the_faster_kernel(bundle: Path, tmp_path: Path, baseline: str) -> None:
     stage = replace(LONG, baseline=baseline)
     report = make_stage(bundle, tmp_path, Contrastive(stage), stage).run()
@@ -167,6 +168,13 @@ from stage_toys import ToyReferee
 from cudal1_trainer.model import checkpoint
 from cudal1_trainer.rl.contrastive import Contrastive
 
+held = Path(sys.argv[4])
+for begin in (lambda: checkpoint.forget(held), lambda: make_stage(Path(sys.argv[1]), held, Contrastive(LONG))):
+    try:
+        begin()
+    except ValueError as error:
+        print(error, flush=True)
+
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -186,19 +194,39 @@ make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG, Dies()
 """
 
 
+@dataclass(frozen=True)
+class Child:
+    """A process that was refused the folder of another run, then ran in one of its own and was killed."""
+
+    moment: str
+    out: Path
+    held: Path
+    holder: Stage  # the other run, in this process
+    code: int
+    said: str
+    errors: str
+
+
 # between a checkpoint's parts, and between two steps
-@pytest.mark.parametrize("moment", ["saving", pytest.param("judging", marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_equals_one_that_was_not(bundle: Path, tmp_path: Path, moment: str) -> None:
-    make_stage(bundle, tmp_path / "whole", Contrastive(LONG), LONG).run()
-    command = [sys.executable, "-c", KILLED, str(bundle), str(tmp_path / "killed"), moment]
+@pytest.fixture(scope="module", params=["saving", pytest.param("judging", marks=pytest.mark.slow)])
+def child(bundle: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Child:
+    folder = tmp_path_factory.mktemp("child")
+    out, held = folder / "killed", folder / "held"
+    holder = make_stage(bundle, held, Contrastive(STAGE))
+    command = [sys.executable, "-c", KILLED, str(bundle), str(out), request.param, str(held)]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-    last = make_stage(bundle, tmp_path / "killed", Contrastive(LONG), LONG)
-    assert last.standing.step == {"saving": 8, "judging": 4}[moment] and len(last.under_way) == 1
+    return Child(request.param, out, held, holder, done.returncode, done.stdout, done.stderr[-3000:])
+
+
+def test_a_run_that_was_killed_equals_one_that_was_not(bundle: Path, child: Child, tmp_path: Path) -> None:
+    assert child.code == -signal.SIGKILL, child.errors
+    make_stage(bundle, tmp_path, Contrastive(LONG), LONG).run()
+    last = make_stage(bundle, child.out, Contrastive(LONG), LONG)
+    assert last.standing.step == {"saving": 8, "judging": 4}[child.moment] and len(last.under_way) == 1
     last.run()
-    assert _metrics(tmp_path / "killed") == _metrics(tmp_path / "whole")
-    for name, weight in _weights(tmp_path / "whole").items():
-        assert torch.equal(weight, _weights(tmp_path / "killed")[name]), name
+    assert _metrics(child.out) == _metrics(tmp_path)
+    for name, weight in _weights(tmp_path).items():
+        assert torch.equal(weight, _weights(child.out)[name]), name
 
 
 def test_another_recipe_or_arm_does_not_go_on_from_this_checkpoint(bundle: Path, tmp_path: Path) -> None:
@@ -214,28 +242,10 @@ def test_another_recipe_or_arm_does_not_go_on_from_this_checkpoint(bundle: Path,
         )  # type: ignore[arg-type]
 
 
-SECOND = """
-import sys
-from pathlib import Path
-from test_trainer_stage import STAGE, make_stage
-from cudal1_trainer.model.checkpoint import forget
-from cudal1_trainer.rl.contrastive import Contrastive
-bundle, out = map(Path, sys.argv[1:])
-for begin in (lambda: forget(out), lambda: make_stage(bundle, out, Contrastive(STAGE))):
-    try:
-        begin()
-    except ValueError as error:
-        print(error)
-"""
-
-
-def test_two_runs_do_not_write_in_one_folder(bundle: Path, tmp_path: Path) -> None:
-    stage = make_stage(bundle, tmp_path, Contrastive(STAGE))
-    command = [sys.executable, "-c", SECOND, str(bundle), str(tmp_path)]
-    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
-    assert done.stdout.count("another run writes in") == 2, done.stderr[-3000:]
-    assert (tmp_path / "state.pt").is_file()
-    stage.run()
+def test_two_runs_do_not_write_in_one_folder(child: Child) -> None:
+    assert child.said.count("another run writes in") == 2, child.errors
+    assert (child.held / "state.pt").is_file()
+    child.holder.run()
 
 
 def test_hacks_that_come_again_stand_there_once(bundle: Path, tmp_path: Path) -> None:
