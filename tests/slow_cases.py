@@ -1,4 +1,4 @@
-"""Families of like cases: a few of them run in every run of the tests, all of them with MARK=slow."""
+"""Families of like cases: a few of them run in every run of the tests, the others with MARK=slow."""
 
 from __future__ import annotations
 

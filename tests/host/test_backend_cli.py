@@ -59,12 +59,11 @@ def new_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def demo_total(out: str) -> re.Match[str]:
-    """Of a demo of two models; its lines come in this order."""
+    """Of a demo of one model; its lines come in this order."""
     line = iter(out.splitlines())
     assert "host target" in next(line)
-    for number in (1, 2):
-        name = re.fullmatch(rf"model {number} of 2: (.+), inference; Inductor .+", next(line))
-        assert name and re.fullmatch(rf"{name[1]}: equal to eager \(largest difference \S+\), \d+ s", next(line))
+    name = re.fullmatch(r"model 1 of 1: (.+), inference; Inductor .+", next(line))
+    assert name and re.fullmatch(rf"{name[1]}: equal to eager \(largest difference \S+\), \d+ s", next(line))
     assert next(line).startswith("replies from the generator: ")
     total = TOTAL.fullmatch(next(line))
     assert total and next(line) == "where to look next:"
@@ -79,13 +78,13 @@ def test_the_demo_explains_a_model_that_it_compiled() -> None:
 
 
 def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    demos = [d for d in DEMOS if d.name in ("softmax and cross-entropy", "GroupNorm and SiLU")]
-    assert len(demos) == 2
+    demos = [d for d in DEMOS if d.name == "softmax and cross-entropy"]
+    assert len(demos) == 1
     first, second = OneReply(), OneReply()
     assert demo.run("host", first, 120, demos)
     said = capsys.readouterr()
     numbers = demo_total(said.out)
-    assert int(numbers[3]) >= 2
+    assert int(numbers[3]) >= 1
     assert re.search(r"regions without a kernel: \d; preparing generator and judge, 120 s left\n", said.err)
     new_session(monkeypatch)
     assert demo.run("host", second, 120, demos)

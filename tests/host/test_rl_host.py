@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,24 +38,39 @@ out0 f32[d0] = t0
 }
 
 
-def test_a_dry_run_that_is_cut_and_goes_on(tmp_path: Path) -> None:
+def dry_run(folder: Path, kinds: Iterable[str]) -> tuple[list[str], Path]:
+    """Its words, and the folder of what it wrote."""
     lines = [
-        {"family": kind, "name": f"tiny {kind}", "direction": "inference", "shape": "tiny", "text": text}
-        for kind, text in PROGRAMS.items()
+        {"family": kind, "name": f"tiny {kind}", "direction": "inference", "shape": "tiny", "text": PROGRAMS[kind]}
+        for kind in kinds
     ]
-    (tmp_path / "rlval.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = tmp_path / "out"
-    rows = out / f"rl.rows.{device_stem()}.jsonl"
-    command = ["--model", "teacher", "--data", "trainer/data", "--programs", str(tmp_path / "rlval.jsonl")]
-    command += ["--rl", "teacher", "--out", str(out), "--workers", "1", "--dry"]
+    (folder / "rlval.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["--model", "teacher", "--data", "trainer/data", "--programs", str(folder / "rlval.jsonl")]
+    command += ["--rl", "teacher", "--out", str(folder / "out"), "--workers", "1", "--dry"]
     main([*command, "--seconds", "400"])
-    body = json.loads((out / "rl.dry.json").read_text())
-    assert [row["stage"] for row in body["summary"]["rows"]] == list(ARMS) and body["n"] == 3
+    return command, folder / "out"
+
+
+def check(body: dict[str, Any], count: int) -> None:
+    assert [row["stage"] for row in body["summary"]["rows"]] == list(ARMS) and body["n"] == count
     by_stage = {row["stage"]: row for row in body["summary"]["rows"]}
     assert all(row["right_8"] == 1.0 for row in by_stage.values()), body["detail"]["programs"]
     assert by_stage["all_arms"]["over_best_raw"] >= by_stage["prior_best8"]["over_best_raw"] > 0
     assert by_stage["sft_best8"]["over_sft_greedy_raw"] >= 1.0 == by_stage["sft_greedy"]["over_sft_greedy_raw"]
     assert not body["detail"]["not_measured"]
+
+
+def test_a_dry_run(tmp_path: Path) -> None:
+    _, out = dry_run(tmp_path, ["norm"])
+    check(json.loads((out / "rl.dry.json").read_text()), 1)
+
+
+@pytest.mark.slow
+def test_a_dry_run_that_is_cut_and_goes_on(tmp_path: Path) -> None:
+    command, out = dry_run(tmp_path, PROGRAMS)
+    rows = out / f"rl.rows.{device_stem()}.jsonl"
+    body = json.loads((out / "rl.dry.json").read_text())
+    check(body, 3)
 
     files = {path: path.read_text() for path in out.glob("*.jsonl")}
     main([*command, "--seconds", "400"])

@@ -36,6 +36,7 @@ def elsewhere(job: Job) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow  # a dry run; its parts have tests below
 def test_measured_kernels_teach_the_prior_another_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(path: Path, jobs: Sequence[Job], config: Config, *_: object, **__: object) -> list[Row]:
         assert config.arch == "" and config.cold  # a dry run's: a GPU's is "sm_90"
