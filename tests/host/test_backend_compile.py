@@ -627,6 +627,7 @@ step("room again", model)
 """
 
 
+@pytest.mark.slow  # in every run: a store on one, test_cache_places
 def test_a_full_disk(tmp_path: Path) -> None:
     """A real one, where this user may mount a tmpfs in a namespace of its own; first it lacks room for headers."""
     disk = tmp_path / "disk"

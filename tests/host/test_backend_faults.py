@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
+from slow_cases import slow_but
 from torch import Tensor, fx
 from torch._inductor.exc import InductorError
 from torch._inductor.virtualized import V
@@ -98,10 +99,10 @@ def in_inductor(patch: Patch, is_due: Callable[[], bool]) -> None:
 PLACES = [in_the_lowering, *(pytest.param(p, marks=pytest.mark.slow) for p in (in_the_code, in_inductor))]
 
 
-@pytest.mark.parametrize(
-    ("place", "dynamic"),
-    [(in_the_pass, True), (in_the_lowering, False), (in_the_code, True), (in_inductor, False)],
-)
+BACKWARD_PLACES = [(in_the_pass, True), (in_the_lowering, False), (in_the_code, True), (in_inductor, False)]
+
+
+@pytest.mark.parametrize(("place", "dynamic"), slow_but(BACKWARD_PLACES[1:3], BACKWARD_PLACES))
 def test_a_backward_that_cannot_be_lowered(
     place: Callable[..., None],
     dynamic: bool,

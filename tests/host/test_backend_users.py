@@ -55,6 +55,7 @@ def test_an_index_out_of_bounds_is_an_error(every_region: Calls) -> None:  # noq
             fast(*inputs(name, value))  # aten, which stands for kernels here, would raise an IndexError
 
 
+@pytest.mark.slow  # in every run: of an axis whose size is known
 def test_an_index_out_of_a_symbolic_axis_is_an_error(every_region: Calls) -> None:  # noqa: F811
     def of_batch(a: Tensor, b: Tensor, t: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
         return F.cross_entropy(a @ b.t() * 0.1, t), a[i].exp() * 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from codegen_checks import run_on_host
+from slow_cases import slow_but
 
 from cudal1_trainer.scores.quickcheck import Unusable
 from cudal1_trainer.tasks.product_sizes import Most
@@ -18,7 +19,7 @@ TEXTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "produc
 SMALL = Most(1 << 21, 1 << 15, 1 << 19)
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 80))])
+@pytest.mark.parametrize("seed", slow_but(range(3), range(80)))
 def test_templates_are_right_on_drawn_products(seed: int) -> None:
     rng = random.Random(seed)
     drawn = (draw_product(TEXTS, rng, 0.6, SMALL) for _ in range(3))  # one in fifty has no template

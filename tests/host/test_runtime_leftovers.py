@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.runtime import hostbuild, scratch, warden
 from cudal1_compile.runtime.scratch import PREFIX, ScratchFolder
@@ -82,7 +83,7 @@ def within(limit_s: float, holds: Callable[[], bool]) -> bool:
     return holds()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", slow_but([signal.SIGKILL], [signal.SIGTERM, signal.SIGKILL]))
 def test_no_compiler_outlives_a_killed_process(
     number: signal.Signals, place: Path, begin: Callable[[str], subprocess.Popen[str]]
 ) -> None:

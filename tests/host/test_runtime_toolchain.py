@@ -135,6 +135,7 @@ def refuse(*_: object) -> None:
     raise OSError(30, "Read-only file system")
 
 
+@pytest.mark.slow  # in every run: one file at a time, in this process
 def test_a_process_survives_native_damage(cudal1_cache_dir: Path) -> None:
     """Of every folder: what had killed the next process by SIGBUS, or left it without kernels for ever."""
     native = cudal1_cache_dir / "native"

@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from backend_reference import Calls, every_region  # noqa: F401  a fixture
+from slow_cases import slow_but
 from test_backend_compile import (  # noqa: F401  `fresh` is a fixture for every test here
     Fixed,
     OneReply,
@@ -289,7 +290,10 @@ def test_right_kernels_raise_no_alarm(every_region: Calls, caplog: pytest.LogCap
     assert len(every_region) >= 2 and not faults(caplog) and "checked" not in caplog.text
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in NAMES], ids=lambda case: case.name)
+SPOILT = [next(c for c in CASES if c.name == name) for name in NAMES]
+
+
+@pytest.mark.parametrize("case", slow_but(SPOILT[:1], SPOILT), ids=lambda c: c.name)
 def test_wrong_kernels_change_nothing(case: Case, spoilt: Calls, caplog: pytest.LogCaptureFixture) -> None:
     check_case(case)
     assert spoilt.ran and faults(caplog)

@@ -36,6 +36,7 @@ out0 f32[d0,d1] = t1
 """
 
 
+@pytest.mark.slow  # in every run stage 2 has the real judge, and stage 3 a toy's (test_trainer_stage)
 def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     stage = replace(STAGE, steps=24)
     bundle = make_bundle(tmp_path / "bundle")

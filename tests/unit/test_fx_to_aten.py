@@ -6,6 +6,7 @@ import operator
 
 import pytest
 import torch
+from slow_cases import slow_but
 from torch.nn import functional as F
 
 from cudal1_fx_passes.program.evaluate import evaluate
@@ -47,7 +48,7 @@ def _inputs() -> list[torch.Tensor]:
     return [x, torch.rand(8, generator=g) + 0.1, torch.randint(0, 8, (4,), generator=g)]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", slow_but([False], [False, True]))
 def test_equals_the_program(compiled: bool) -> None:
     program = parse_program(TEXT)
     run = to_aten(program)
@@ -87,8 +88,10 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
-@pytest.mark.parametrize("compiled", [False, True])
+CASES = [(name, compiled) for compiled in (False, True) for name in GRADIENTS]
+
+
+@pytest.mark.parametrize(("name", "compiled"), slow_but(CASES[:4], CASES))
 def test_the_gradient_of_max_pooling_is_torchs_own(name: str, compiled: bool) -> None:
     outs, window, access, read = GRADIENTS[name]
     d, k, r = (",".join(x.split("=")[0] for x in part.split()) for part in (outs, window, read))

@@ -70,6 +70,7 @@ def _wait(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     raise AssertionError(f"the server was not ready within {START_S:.0f} s: {log.read_text()[-2000:]}")
 
 
+@pytest.mark.slow  # in every run: test_generate_openai, with servers of its own
 def test_n_replies_come_from_a_server_that_ignores_n(url: tuple[str, str]) -> None:
     base, model = url
     generator = OpenAIGenerator(OpenAIConfig(base, model, max_tokens=12))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from slow_cases import slow_but
 from synthesis_doubles import GPU, ScriptedJudge
 
 from cudal1_cache import Store
@@ -145,7 +146,7 @@ class BesideJudge(Designs):
     gives_way = True
 
 
-@pytest.mark.parametrize("kind", [Designs, BesideJudge, Templates])
+@pytest.mark.parametrize("kind", slow_but([BesideJudge, Templates], [Designs, BesideJudge, Templates]))
 def test_the_second_round_edits_the_fastest_design_and_the_third_asks_again(kind: type[Templates]) -> None:
     """Of who writes designs; another generator has all rounds."""
     generator, store = kind(), Store.memory()

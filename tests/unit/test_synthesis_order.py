@@ -52,6 +52,7 @@ class Run:
         return max((a.speedup or 0.0 for a in rows if a.stage in ("accepted", "timed")), default=0.0)
 
 
+@pytest.mark.slow  # 124 regions; what it rests on has tests of few regions below
 def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) -> None:
     start = clock()
     run = Run(clock, 124, Budget(seconds=143))
@@ -188,7 +189,7 @@ def test_a_generator_says_how_many_prompts_it_likes(clock: Clock) -> None:
 
 def test_no_more_regions_are_asked_for_than_the_judge_comes_to(clock: Clock) -> None:
     """The most valuable ones first: with all at once the judge waited 8 of 14 s for replies that it never saw."""
-    short, long = (Run(clock, 90, Budget(seconds=seconds)) for seconds in (10, 100))
+    short, long = (Run(clock, 90, Budget(seconds=seconds, rounds=1)) for seconds in (10, 100))
     first = short.generator.asked[0]
     assert first == [1000 - i for i in range(len(first))] and 8 <= len(first) <= 30
     assert len(long.generator.asked[0]) == 90

@@ -82,6 +82,7 @@ def _replies(model: Path) -> list[str]:
     return generator.propose([prompt], 8, seed=1)[0]
 
 
+@pytest.mark.slow  # in every run: stage 1, and the stages with a toy
 def test_stages_2_and_3_learn_and_the_result_is_a_generator(checkpoint: Path, tmp_path: Path) -> None:
     second = make_stage(checkpoint, tmp_path / "2", SelfSupervised()).run()
     assert second["before"]["right_1"] < 0.75 and second["after"]["right_1"] > 0.95

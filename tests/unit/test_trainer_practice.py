@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
+from slow_cases import slow_but
 
 from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import HOST, Target
@@ -32,7 +33,10 @@ DATA = Path(__file__).parents[2] / "trainer" / "data"
 RECIPE = Recipe("test", data=DataRecipe(products=0.4))
 
 
-@pytest.mark.parametrize(("target", "count"), [(HOST, 8), (H100, 50)])
+WANTED = [(HOST, 8), (H100, 20), (H100, 50)]
+
+
+@pytest.mark.parametrize(("target", "count"), slow_but(WANTED[:2], WANTED))
 def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count: int) -> None:
     texts = training_tasks(RECIPE, StageRecipe(tasks=count), DATA, target)
     programs, heldout = [parse_program(t) for t in texts], read_heldout(DATA / "heldout.json")
