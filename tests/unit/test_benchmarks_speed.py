@@ -171,6 +171,7 @@ def test_flags_that_differ_are_named() -> None:
     assert "cudnn.allow_tf32 is False, expected True" in flags.unexpected(found, strict=False)
 
 
+@pytest.mark.usefixtures("products_in_f32")
 def test_this_process_has_torchs_default_flags() -> None:
     assert flags.unexpected(flags.read(), strict=False) == ""
 
