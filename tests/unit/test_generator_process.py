@@ -306,11 +306,11 @@ def test_who_takes_times_has_the_device_between_two_steps(
         for _ in range(20):
             with timing.alone():
                 time.sleep(0.001)
-        assert timing.waited_s < 2.0 and not asking.thread.ended.is_set()
+        assert timing.waited_s < 10.0 and not asking.thread.ended.is_set()
     finally:
         process.leave_device()
     with timing.alone():
-        assert timing.waited_s < 4.0, "what it held goes with it"
+        assert timing.waited_s < 14.0, "what it held goes with it"
     files.close()
 
 
