@@ -19,10 +19,16 @@ from torch._inductor.exc import InductorError
 from torch._inductor.virtualized import V
 
 import cudal1_compile
-from cudal1_compile.inductor import collect, fused_lowering, splice
+from cudal1_compile.inductor import collect, fused_lowering, hook, splice
 
 Patch = pytest.MonkeyPatch
 BACKWARD, FORWARD = "the backward", "the graph"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def self_tested() -> None:
+    """Before a fault is planted: what the hook's self-test finds holds for the process."""
+    assert hook.self_test() is None
 
 
 def model(x: Tensor, w: Tensor) -> Tensor:
