@@ -102,9 +102,7 @@ def in_inductor(patch: Patch, is_due: Callable[[], bool]) -> None:
     )
 
 
-PLACES = [in_the_lowering, *(pytest.param(p, marks=pytest.mark.slow) for p in (in_the_code, in_inductor))]
-
-
+PLACES = [in_the_lowering, in_the_code, in_inductor]
 BACKWARD_PLACES = [(in_the_pass, True), (in_the_lowering, False), (in_the_code, True), (in_inductor, False)]
 
 
@@ -124,7 +122,7 @@ def test_a_backward_that_cannot_be_lowered(
     assert len(told) == 1 and told[0].startswith("plain inductor for the backward, because of "), told
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", slow_but(PLACES[:1], PLACES))
 def test_a_forward_that_cannot_be_lowered(
     place: Callable[..., None],
     every_region: Calls,  # noqa: F811

@@ -1,7 +1,8 @@
 """Convolutions of volumes as sums of convolutions of images, a plane of the window at a time.
 
-What cuDNN has for float64 in three axes is hundreds of times slower than what it has in two. The results are the
-library's up to the order of sums; places outside the volume count as zeros, which a weight is multiplied with.
+cuDNN is slow at float64 in three axes: 0.6 s of an exam of 1.0 s, where 7 GFLOP in two take 0.2 to 1.1 ms on an
+H100; these sums are not timed there yet. They are the library's results up to the order of sums. Places outside
+the volume count as zeros, which a weight is multiplied with.
 """
 
 from __future__ import annotations
