@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -15,8 +16,9 @@ from benchmarks.redteam.honest import HONEST, Honest
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench.lean_session import Entrant
 from cudal1_compile.judge.bench.session import DeviceSession
-from cudal1_compile.judge.checks import lean
+from cudal1_compile.judge.checks import cases, lean
 from cudal1_compile.judge.checks.cases import Case, CaseResult
+from cudal1_compile.judge.checks.division import Slices
 from cudal1_compile.judge.checks.trial import Wrong
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.timing.clock import Clock
@@ -25,6 +27,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed, Ve
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from tests.audit_kinds import one_of_each_kind
@@ -207,6 +210,59 @@ def test_what_comes_out_otherwise_the_second_time_is_compared_again(monkeypatch:
     trial = lean.LeanTrial(program, _entrant(program, SOFTMAX).candidate, Runner())
     found = trial.verify([case], repeats=2)
     assert isinstance(found, Wrong) and checked == [case.name] * 2
+
+
+def _hidden_case(monkeypatch: pytest.MonkeyPatch) -> Case:
+    """Of a kernel that is right smaller, whose slices are not all shown."""
+    monkeypatch.setattr(lean, "SLICE_BYTES", 1 << 16)
+    monkeypatch.setattr(lean, "SHOWN", 4)
+    program = region("softmax")
+    candidate = _entrant(program, SOFTMAX).candidate
+    cases = lean.lean_cases(program, candidate, 3, torch.device("cpu"), is_right_smaller=True)
+    case = next(iter(cases))
+    assert isinstance(case.cut, Slices) and case.cut.shown is not None
+    return case
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+def test_every_line_is_shown_or_hidden(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    case = _hidden_case(monkeypatch)
+    assert isinstance(case.cut, Slices)
+    shown, hidden = case.cut.ranges(case.program, {}), list(case.cut.hidden(case.program, {}, most))
+    ranges = sorted([*shown, *hidden])
+    assert ranges[0][0] == 0 and ranges[-1][1] == case.program.axis[case.cut.axis].size
+    assert all(before[1] == after[0] for before, after in pairwise(ranges))
+    assert all(hi - lo <= most * case.cut.step for lo, hi in hidden)
+
+
+@pytest.mark.parametrize("fault", ["none", "coarse", "one element", "NaN"])
+def test_what_is_hidden_is_near_the_native_reference_or_the_oracle_decides(
+    monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    case = _hidden_case(monkeypatch)
+    assert isinstance(case.cut, Slices)
+    (out,) = outputs = evaluate(case.program, case.inputs)
+    low, high = list(case.cut.hidden(case.program, {}, 1))[-1]
+    if fault == "coarse":
+        out[low:high] *= 1.0001
+    elif fault != "none":
+        out[high - 1, 5] = 0.0 if fault == "one element" else torch.nan
+    asked: list[str] = []
+    expect = cases.expect
+    monkeypatch.setattr(cases, "expect", lambda *given: asked.append("oracle") or expect(*given))
+    refusal = case.check(outputs).refusal
+    shown = len(list(case.cut.ranges(case.program, {})))
+    if fault == "none":
+        assert refusal is None and len(asked) == shown
+    else:
+        assert refusal is not None and f"the part from {low}, 0" in refusal and len(asked) > shown
+
+
+def test_the_oracle_forgives_what_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = _hidden_case(monkeypatch)
+    monkeypatch.setattr(cases, "usual_share", lambda expected: 0.0)
+    (out,) = evaluate(case.program, case.inputs)
+    assert case.check([out * (1.0 + 2.0**-23)]).refusal is None
 
 
 SOFTMAX = next(h.code for h in HONEST if h.region == "softmax")

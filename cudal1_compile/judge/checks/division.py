@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 30  # of a case that goes chunk by chunk, beside its tensors
 class Slices:
     """An axis along which everything is cut, and the elements of it in one slice.
 
-    shown: which of them are looked at; None: all.
+    shown: which of them are looked at, in order; None: all.
     """
 
     axis: str
@@ -35,6 +35,14 @@ class Slices:
         starts = range(0, extent, self.step)
         for start in starts if self.shown is None else (starts[i] for i in self.shown):
             yield start, min(extent, start + self.step)
+
+    def hidden(self, program: Program, sizes: Mapping[str, int], most: int) -> Iterator[tuple[int, int]]:
+        """What is not shown, at most so many slices in one."""
+        start, end = 0, sizes.get(self.axis, program.axis[self.axis].size)
+        for low, high in [*self.ranges(program, sizes), (end, end)]:
+            for begin in range(start, low, most * self.step):
+                yield begin, min(low, begin + most * self.step)
+            start = high
 
 
 def cut_of(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:

@@ -48,7 +48,7 @@ SLICE_BYTES = (
     3 << 28
 )  # roughly: what an oracle takes is estimated; GPT-2's loss with its last product needs 594 MiB
 ROUGH_SLICES = 2  # times as large, where no oracle runs
-SHOWN = 8  # slices that are looked at roughly, of SLICE_BYTES together where they can be so small
+SHOWN = 8  # slices of which a reference is made in each case, of SLICE_BYTES together for a timing where they may
 KEPT_ELEMENTS = 1 << 24  # of outputs that no slice divides
 DRAWN_ELEMENTS = 1 << 23  # of one input
 PRIMES = (3, 7, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287)
@@ -82,13 +82,18 @@ def rough_case(program: Program, name: str, seed: int, device: torch.device) -> 
 
 def _shown(program: Program, cut: Slices, seed: int) -> Slices:
     """The first slice, the last one and secret others: few and thin ones, as far as they can be thin."""
-    of_one, size = max(1, oracle_bytes(program, {}) // _size(program, cut.axis)), _size(program, cut.axis)
+    of_one = max(1, oracle_bytes(program, {}) // _size(program, cut.axis))
     step = max(1, min(cut.step, SLICE_BYTES // SHOWN // of_one))
-    count, most = -(-size // step), max(2, min(SHOWN, SLICE_BYTES // (step * of_one)))
+    return _some(program, replace(cut, step=step), max(2, min(SHOWN, SLICE_BYTES // (step * of_one))), str(seed))
+
+
+def _some(program: Program, cut: Slices, most: int, seed: str) -> Slices:
+    """All slices where they are few, else the first, the last and secret ones."""
+    count = -(-_size(program, cut.axis) // cut.step)
     if count <= most:
-        return replace(cut, step=step)
+        return cut
     between = random.Random(seed).sample(range(1, count - 1), most - 2)
-    return replace(cut, step=step, shown=sorted({0, *between, count - 1}))
+    return replace(cut, shown=sorted({0, *between, count - 1}))
 
 
 def lean_cases(
@@ -96,7 +101,7 @@ def lean_cases(
 ) -> Iterable[Case]:
     """One after the other: what a candidate must pass. The one before may be given up by then.
 
-    is_right_smaller: at smaller sizes, also where its own numbers lie.
+    is_right_smaller: at smaller sizes, also where its own numbers lie; the oracle is asked for some slices then.
     """
     numbers = foreign_numbers(program, candidate.code) if program.inputs and not is_right_smaller else ()
     wide = widened(program) if keeps_float32(program, candidate) else None
@@ -108,6 +113,8 @@ def lean_cases(
     for name, found, turn in wanted:
         image = _image(program, device, _drawn(program, name, seed, device, found, turn))
         case = _case(program, name, image, is_rough=False)
+        if is_right_smaller and isinstance(case.cut, Slices):
+            case = replace(case, cut=_some(program, case.cut, SHOWN, f"{seed} {name}"))
         del image
         yield case if wide is None else case.accumulated_in_f32(wide)
         del case

@@ -97,21 +97,39 @@ def expect(
 
 @torch.inference_mode()
 def expect_roughly(
-    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None
+    program: Program,
+    inputs: Sequence[Tensor],
+    sizes: Mapping[str, int] | None = None,
+    shares: Mapping[int, float] | None = None,
 ) -> list[Expected]:
-    """The native reference alone."""
-    results = zip(program.outputs, evaluate(program, inputs, sizes), strict=True)
-    return [roughly(out.name, program.output_dtype(out), native) for out, native in results]
+    """The native reference alone. shares: by output, as in `roughly`."""
+    results = enumerate(zip(program.outputs, evaluate(program, inputs, sizes), strict=True))
+    return [roughly(o.name, program.output_dtype(o), native, (shares or {}).get(i)) for i, (o, native) in results]
 
 
-def roughly(name: str, dtype: str, native: Tensor) -> Expected:
-    """The native reference, give or take ROUGHLY of a value and of the root mean square of all."""
-    if (share := ROUGHLY.get(dtype)) is None:
+def roughly(name: str, dtype: str, native: Tensor, share: float | None = None) -> Expected:
+    """The native reference, give or take a share of each value's size; ROUGHLY where none is given."""
+    if dtype not in ROUGHLY:
         return Expected(name, native, None, None, 0.0)
     want, special = native.double(), ~native.isfinite()
-    size = want.abs().masked_fill_(special, 0.0)
-    tolerance = size.add_(size.square().mean().sqrt()).mul_(share).add_(TINIEST)
+    size = _sizes(want.abs().masked_fill_(special, 0.0))
+    tolerance = size.mul_(ROUGHLY[dtype]).add_(TINIEST) if share is None else size.mul_(share)
     return Expected(name, want, tolerance, native if bool(special.any()) else None, 0.0, inf)
+
+
+def usual_share(expected: Expected) -> float:
+    """The root mean square of the tolerance over that of the values' sizes; 0 of what is exact. Synchronises."""
+    if expected.tolerance is None or expected.discrete:
+        return 0.0
+    counts = expected.tolerance.isfinite() & expected.want.isfinite()
+    size, tolerance = (x.abs().masked_fill(~counts, 0.0) for x in (expected.want, expected.tolerance))
+    shares = torch.linalg.vector_norm(tolerance) / torch.linalg.vector_norm(_sizes(size))
+    return float(shares.nan_to_num(0.0))
+
+
+def _sizes(magnitudes: Tensor) -> Tensor:
+    """Those and the root mean square of all, in place."""
+    return magnitudes.add_(magnitudes.square().mean().sqrt())
 
 
 def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[Expected]:

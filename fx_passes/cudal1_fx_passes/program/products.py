@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.program import volumes
 from cudal1_fx_passes.program.ir import Index, Op, Program, Ref, operand_axes
 from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.precision import products_may_use_tf32
@@ -163,16 +162,13 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
         made = _weight_gradient(x, grad, shape, stride, padding, dilation, groups)
         axes = (*c.groups, *c.outputs, *c.inputs, *(s.window for s in c.spatial if s.window))
         return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
-    in_images = len(c.spatial) == 3 and volumes.is_better(x)
     inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
     w = _in_parts(program, weight, w, (*inner, *windows))
     if c.transposed:
         extra = [s.output_padding for s in c.spatial]
-        run = volumes.conv_transpose3d if in_images else _TRANSPOSED[len(c.spatial)]
-        made = run(x, w, None, stride, padding, extra, groups, dilation)
+        made = _TRANSPOSED[len(c.spatial)](x, w, None, stride, padding, extra, groups, dilation)
     else:
-        run = volumes.conv3d if in_images else _CONVOLUTION[len(c.spatial)]
-        made = run(x, w, None, stride, padding, dilation, groups)
+        made = _CONVOLUTION[len(c.spatial)](x, w, None, stride, padding, dilation, groups)
     axes = (*c.batch, *c.groups, *c.outputs, *(s.out for s in c.spatial))
     return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
 
