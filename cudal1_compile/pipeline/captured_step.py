@@ -8,8 +8,8 @@ until autograd has let go of that call (its backward has run, or its outputs hav
 do calls under hooks on saved tensors, which may run a forward again. What the backward reads of the caller's own
 tensors is saved with autograd too, which refuses what was changed since, as it does without a recording. What has
 moved since (`p.data = ...`, shards that are freed and gathered again) is read where it lies now: the call runs
-once more, as it is, for its backward, and nothing is recorded any more. A step is recorded once a backward has
-been seen; where one keeps its graph (retain_graph=True) none ever is.
+once more, as it is and on what it ran on, for its backward, and nothing is recorded any more. A step is recorded
+once a backward has been seen; where one keeps its graph (retain_graph=True) none ever is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import Node
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -89,23 +89,31 @@ class CapturedStep(Captured):
         assert isinstance(found, _Pair)
         return _Replayed.apply(self, found, *args) if found.is_free else self.run(*args)  # type: ignore[no-untyped-call]
 
-    def run_backward(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
-        """kept: of the call, what the recording does not copy."""
+    def run_backward(
+        self, pair: _Pair, kept: Sequence[Tensor], memory: Sequence[UntypedStorage], tangents: Sequence[Any]
+    ) -> list[Tensor | None]:
+        """kept: of the call, what the recording does not copy. memory: what that lay in during the call."""
         with self._lock:
             self._device.in_order()
             try:
                 if pair.reads(kept):
                     return pair.run_backward(tangents)
                 self._give_up("a parameter moves between a call and its backward")
-                return self._run_again(pair, kept, tangents)
+                return self._run_again(pair, kept, memory, tangents)
             finally:
                 self._device.is_done()
 
-    def _run_again(self, pair: _Pair, kept: Sequence[Tensor], tangents: Sequence[Any]) -> list[Tensor | None]:
-        """The gradients of a call whose tensors have moved, without the recording."""
+    def _run_again(
+        self, pair: _Pair, kept: Sequence[Tensor], memory: Sequence[UntypedStorage], tangents: Sequence[Any]
+    ) -> list[Tensor | None]:
+        """The gradients of a call whose tensors have moved before them, without the recording."""
         inputs = pair.inputs
-        lie = dict(zip((*inputs.copied, *inputs.kept), (*inputs.copies, *kept), strict=True))
-        given = [lie[i].detach() for i in range(len(lie))]
+        lay = (
+            x.new_empty(0).set_(m, x.storage_offset(), x.shape, x.stride())
+            for x, m in zip(kept, memory, strict=True)
+        )
+        then = dict(zip((*inputs.copied, *inputs.kept), (*inputs.copies, *lay), strict=True))
+        given = [then[i].detach() for i in range(len(then))]
         wanted = [i for i, x in enumerate(pair.gradients) if x is not None]
         for i in wanted:
             given[i].requires_grad_()
@@ -114,6 +122,8 @@ class CapturedStep(Captured):
             outputs = self.run(*given)
         for i, x in before.items():
             given[i].copy_(x)
+        for i, x in zip(inputs.kept, kept, strict=True):
+            given[i].data = x.data
         pairs = [(x, t) for x, t, ours in zip(outputs, tangents, pair.tangents, strict=True) if ours is not None]
         found = torch.autograd.grad([x for x, _ in pairs], [given[i] for i in wanted], [t for _, t in pairs])
         gradients = dict(zip(wanted, found, strict=True))
@@ -157,6 +167,7 @@ class _Replayed(torch.autograd.Function):
         outputs = pair.run(args)
         ctx.step, ctx.pair, ctx.is_spent = step, pair, False
         ctx.kept = [args[i] for i in pair.inputs.kept]  # what the backward may read lives on
+        ctx.memory = [x.untyped_storage() for x in ctx.kept]
         ctx.save_for_backward(pair.hold(), *(args[i] for i in pair.saved))
         plain = (x for x, t in zip(outputs, pair.tangents, strict=True) if t is None and isinstance(x, Tensor))
         ctx.mark_non_differentiable(*plain)
@@ -173,8 +184,8 @@ class _Replayed(torch.autograd.Function):
                 "options={'capture': False}"
             )
         ctx.is_spent = True
-        gradients = ctx.step.run_backward(ctx.pair, ctx.kept, tangents)
-        ctx.kept = None
+        gradients = ctx.step.run_backward(ctx.pair, ctx.kept, ctx.memory, tangents)
+        ctx.kept = ctx.memory = None
         return (None, None, *gradients)
 
 
