@@ -49,7 +49,7 @@ def test_the_trial_decides(
     model = Depthwise().cuda().train(is_training)
     twin = copy.deepcopy(model)
     fast = compiled(model)
-    for _ in range(choice.MAX_CALLS + choice.CAPTURED_CALLS + 3):
+    for _ in range(choice.SETTLED):
         x = torch.randn(8, 64, 32, 32, device="cuda")
         with torch.set_grad_enabled(is_training):
             out, expected = fast(x), twin(x)
@@ -77,7 +77,7 @@ def test_cuda_graphs_stay_inductors(capfd: pytest.CaptureFixture[str]) -> None:
     fast = compiled(model, "reduce-overhead")
     x = torch.randn(8, 64, 32, 32, device="cuda")
     with torch.no_grad():
-        for _ in range(choice.MAX_CALLS + 2):
+        for _ in range(choice.SETTLED):
             torch.testing.assert_close(fast(x), model(x), rtol=1e-2, atol=1e-2)
             torch.cuda.synchronize()
     last = endings(capfd)[-1]

@@ -185,13 +185,13 @@ def test_the_trial_decides_on_the_first_calls(right_kernels: None, capfd: pytest
     model = Cnn().cuda()
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     fast = with_templates(model)
-    for i in range(choice.MAX_CALLS + 4):
+    for i in range(choice.SETTLED):
         x = torch.randn(8, 3, 32, 32, device="cuda")
         for fn, given in ((fast, x), (eager, x), (exact, x.double())):
             fn(given).square().sum().backward()
         if i % 8 == 0:
             torch.cuda.synchronize()
-    assert int(model.norm.num_batches_tracked) == choice.MAX_CALLS + 4
+    assert int(model.norm.num_batches_tracked) == choice.SETTLED
     gradients = [[p.grad for p in m.parameters() if p.grad is not None] for m in (model, eager, exact)]
     check_errors(*gradients)
     check_errors(*([m.norm.running_mean, m.norm.running_var] for m in (model, eager, exact)))
@@ -211,7 +211,7 @@ torch.manual_seed(0)
 model = Mlp().cuda()
 fast = with_templates(model, options={{"products": False}})  # few regions: none is left unfinished for the second
 x = torch.randn(64, 512, device="cuda")
-for _ in range(36):
+for _ in range({calls}):
     fast(x).sum().backward()
 torch.cuda.synchronize()
 print("hits", counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
@@ -221,7 +221,7 @@ print("hits", counters["aot_autograd"]["autograd_cache_hit"], counters["inductor
 @pytest.mark.slow
 def test_a_second_process_is_warm() -> None:
     here = Path(__file__).parent
-    runs = [_process(WARM.format(folders=[str(here.parent), str(here)])) for _ in range(2)]
+    runs = [_process(WARM.format(folders=[str(here.parent), str(here)], calls=choice.SETTLED)) for _ in range(2)]
     assert "hit 0, new 0," not in runs[0].stderr, "no region has a kernel"
     assert "hit 0," not in runs[1].stderr and "new 0" in runs[1].stderr, runs[1].stderr
     assert "deciding" not in runs[1].stderr, runs[1].stderr

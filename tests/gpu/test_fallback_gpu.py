@@ -20,7 +20,7 @@ from trials import Junk, choose_aten, new_process
 from cudal1_compile.dispatch.fallback import describe, is_atens, measured
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.inductor.graph_plan import from_row
-from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_compile.pipeline.choice import SETTLED
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh")]
 
@@ -96,7 +96,7 @@ def test_the_faster_plan_runs_within_a_larger_graph(
     x = torch.randn(shape, device="cuda")
     with torch.no_grad():
         fast = compiled(model)
-        for _ in range(MAX_CALLS + 2):
+        for _ in range(SETTLED):
             out = fast(x)
             torch.cuda.synchronize()
         torch.testing.assert_close(out, model(x), rtol=1e-2, atol=1e-3)

@@ -16,7 +16,7 @@ from trials import new_process
 
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_compile.pipeline.choice import SETTLED
 from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
@@ -105,7 +105,7 @@ def test_the_flag_is_obeyed_between_calls() -> None:
     module = model().eval()
     fast, x = compiled(module), torch.randn(16, 16, 28, 28, device="cuda")
     with torch.no_grad():
-        for _ in range(MAX_CALLS + 2):
+        for _ in range(SETTLED):
             fast(x)
         torch.backends.cudnn.allow_tf32 = False
         out, wanted = fast(x), copy.deepcopy(module).double()(x.double())
