@@ -18,9 +18,11 @@ from cudal1_compile.judge.bench.lean_session import Entrant
 from cudal1_compile.judge.bench.session import DeviceSession
 from cudal1_compile.judge.checks import cases, lean
 from cudal1_compile.judge.checks.cases import Case, CaseResult
-from cudal1_compile.judge.checks.division import Slices
+from cudal1_compile.judge.checks.division import Slices, cut_of
 from cudal1_compile.judge.checks.trial import Wrong
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
+from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timed, Verdict
@@ -233,6 +235,23 @@ def test_every_line_is_shown_or_hidden(monkeypatch: pytest.MonkeyPatch, most: in
     assert ranges[0][0] == 0 and ranges[-1][1] == case.program.axis[case.cut.axis].size
     assert all(before[1] == after[0] for before, after in pairwise(ranges))
     assert all(hi - lo <= most * case.cut.step for lo, hi in hidden)
+
+
+def test_a_convolution_goes_line_by_line_where_one_is_not_much_too_large() -> None:
+    program = parse_program(CONVOLUTION)
+    line = oracle_bytes(program, {}) // 24
+    assert isinstance(cut_of(program, {}, line - 1), ChunkPlan)
+    assert cut_of(program, {}, line - 1, line + 1) == Slices("d0", 1)
+    assert isinstance(cut_of(program, {}, line // 2, line - 1), ChunkPlan)
+
+
+CONVOLUTION = """region v1
+dims d0=24 d1=8 d2=16 d3=64 k0=3 d4=64
+in0 f32[d0,d1,d3]
+in1 f32[d2,d1,k0]
+t0 f32[d0,d2,d4] = dot(in0[d3=k0+d4-1], in1) over d1,k0
+out0 f32[d0,d2,d4] = t0
+"""
 
 
 @pytest.mark.parametrize("fault", ["none", "coarse", "one element", "NaN"])

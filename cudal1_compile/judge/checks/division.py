@@ -45,12 +45,14 @@ class Slices:
             start = high
 
 
-def cut_of(program: Program, sizes: Mapping[str, int], room_bytes: int) -> Slices | ChunkPlan | None:
-    """None where it has to be whole."""
+def cut_of(
+    program: Program, sizes: Mapping[str, int], room_bytes: int, line_bytes: int = 0
+) -> Slices | ChunkPlan | None:
+    """None where it has to be whole. line_bytes: of a slice of one line, where that is more."""
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
     extent = sizes.get(axis, program.axis[axis].size) if axis is not None else 1
-    if need > room_bytes * extent:
+    if need > max(room_bytes, line_bytes) * extent:
         try:
             return chunk_plan(program, sizes, min(room_bytes, CHUNK_BYTES))
         except NoChunks:  # as well as can be

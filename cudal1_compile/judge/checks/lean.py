@@ -47,6 +47,7 @@ LEAN_BYTES = 2 << 30  # beside the tensors: drawn inputs, the reference of a sli
 SLICE_BYTES = (
     3 << 28
 )  # roughly: what an oracle takes is estimated; GPT-2's loss with its last product needs 594 MiB
+LINE_BYTES = 5 << 28  # of one line that is a slice: a convolution's chunks take ten times as long
 ROUGH_SLICES = 2  # times as large, where no oracle runs
 SHOWN = 8  # slices of which a reference is made in each case, of SLICE_BYTES together for a timing where they may
 KEPT_ELEMENTS = 1 << 24  # of outputs that no slice divides
@@ -122,7 +123,7 @@ def lean_cases(
 
 def _case(program: Program, name: str, image: GuardedMemory, is_rough: bool) -> Case:
     room = ROUGH_SLICES * SLICE_BYTES if is_rough else SLICE_BYTES
-    cut = cut_of(program, {}, room) if oracle_bytes(program, {}) > room else None
+    cut = cut_of(program, {}, room, LINE_BYTES) if oracle_bytes(program, {}) > room else None
     case = Case(program, name, image, {}, None, cut, is_rough=is_rough)
     return case.whole() if cut is None else case
 
