@@ -14,16 +14,19 @@ from typing import Literal
 # unprofitable: candidates were judged, and none wins; untried: decided without one, for the reason it gives;
 # at_floor: so is one that runs near its physical floor without a kernel
 EntryStatus = Literal["kernel", "unprofitable", "untried", "at_floor"]
-# without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), aten (not even Inductor);
-# captured: inductor, aten and all_kernels recorded as a CUDA graph
+# without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), fused_convolutions (it too,
+# convolutions with their ReLU by cuDNN), aten (not even Inductor); captured: one of them, or all_kernels, as a
+# CUDA graph
 PlanChoice = Literal[
     "inductor",
     "no_layout_opt",
+    "fused_convolutions",
     "aten",
     "all_kernels",
     "unfusible_only",
     "no_products",
     "captured_inductor",
+    "captured_fused",
     "captured_aten",
     "captured_kernels",
     "deciding",

@@ -32,6 +32,7 @@ from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
 from cudal1_compile.inductor.capturable import changed_inputs, why_not_captured
+from cudal1_compile.inductor.fused_convolutions import count_fusible
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, has_convolutions, is_channels_last
@@ -56,6 +57,7 @@ class SeenGraph:
     why_not_captured: str  # capturable.py's
     changed: tuple[int, ...]
     algebra: tuple[str, ...] = ()  # rules that fired
+    fusible: int = 0  # convolutions that cuDNN may run with their ReLU
 
 
 def phase_of(settings: Mapping[str, Any]) -> GraphPhase:
@@ -72,7 +74,8 @@ def seen_at_hook(phase: GraphPhase, graph: fx.Graph, found: Partition) -> SeenGr
     if phase == "backward" and changed:
         why_not = why_not or "its backward changes an input"
     fired = tuple(n.meta[META] for n in graph.nodes if META in n.meta)
-    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed, fired)
+    fusible = count_fusible(graph) if is_last and phase == "inference" else 0
+    return SeenGraph(phase, found, code, is_last, has_convolutions(graph), why_not, changed, fired, fusible)
 
 
 class _Seen(Exception):

@@ -27,6 +27,7 @@ _SOURCES = {
     "cudal1_compile": (
         "dispatch/registry.py",
         "inductor/collect.py",
+        "inductor/fused_convolutions.py",
         "inductor/index_bounds.py",
         "inductor/layouts.py",
         "inductor/library.py",

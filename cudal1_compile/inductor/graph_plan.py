@@ -25,9 +25,13 @@ INLINE = "inline"  # the decision "Inductor compiles this region", as stored
 CAPTURED: dict[PlanChoice, PlanChoice] = {  # what is recorded as a CUDA graph
     "captured_inductor": "inductor",
     "captured_aten": "aten",
+    "captured_fused": "fused_convolutions",
     "captured_kernels": "all_kernels",
 }
-KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten", "captured_inductor", "captured_aten")
+KERNEL_FREE: tuple[PlanChoice, ...] = (
+    *("inductor", "no_layout_opt", "fused_convolutions", "aten"),
+    *("captured_inductor", "captured_fused", "captured_aten"),
+)
 ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
@@ -134,6 +138,7 @@ class GraphPlanned:
     why_not_captured: str = "nobody has looked"  # for which it is not recorded as a CUDA graph; empty: it may be
     changed: tuple[int, ...] = ()  # places of the inputs that it writes to
     is_trained: bool = False
+    fuses: bool = False  # some convolution may be one call of cuDNN's with its ReLU
 
     @property
     def is_open(self) -> bool:
@@ -206,6 +211,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "why_not_captured": plan.why_not_captured,
         "changed": plan.changed,
         "is_trained": plan.is_trained,
+        "fuses": plan.fuses,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -218,12 +224,9 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
     traced, collect_s = frozenset(table["traced"]), float(table["collect_s"])
-    why_not, changed, is_trained = (
-        str(table["why_not_captured"]),
-        tuple(table["changed"]),
-        bool(table["is_trained"]),
-    )
-    decided = row.choice, row.ratio, fault, traced, collect_s, why_not, changed, is_trained
+    why_not, changed = str(table["why_not_captured"]), tuple(table["changed"])
+    is_trained, fuses = bool(table["is_trained"]), bool(table["fuses"])
+    decided = row.choice, row.ratio, fault, traced, collect_s, why_not, changed, is_trained, fuses
     return GraphPlanned(regions, refused, is_last, anchors, *decided)
 
 

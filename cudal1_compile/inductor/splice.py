@@ -9,7 +9,8 @@ regions, the decisions also say which of an anchor's two cuts is taken (anchors.
 Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
 plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
 
-Before regions are cut, algebra leaves out what need not be computed (cudal1_fx_passes.algebra).
+Before regions are cut, algebra leaves out what need not be computed (cudal1_fx_passes.algebra). Where convolutions
+run in channels-last, those that no kernel has taken may become one call with their ReLU (fused_convolutions.py).
 
 The uuid is the digest of this graph's own decisions (and of the passes' sources): Inductor's and AOTAutograd's
 caches hit exactly when the same kernels would be put in, and a kernel added for one model never invalidates
@@ -31,6 +32,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
+from cudal1_compile.inductor.fused_convolutions import fuse_convolutions
 from cudal1_compile.inductor.fused_lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.inductor.graph_key import code_version
 from cudal1_compile.inductor.graph_plan import ATEN, ChosenKernel
@@ -142,21 +144,23 @@ class Splice(CustomGraphPass):
         passes: PassTimer | None = None,
         see: Callable[[fx.Graph, Partition], None] | None = None,
         labels: Collection[str] = (),
+        fuses: bool = False,
     ) -> None:
         """passes: where those of this hook are noted, if anywhere. see: Observe's, where nothing is replaced.
 
-        labels: of the algebra that may be done before.
+        labels: of the algebra that may be done before. fuses: convolutions with their ReLU.
         """
         self.previous, self.products, self.see, self.labels = previous, products, see, sorted(labels)
         self.passes = passes or Untimed()
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
+        self.fuses = fuses
         self.replaced: list[str] = []  # fingerprints, one a use
         self._digest = decisions_digest(kernels, by_aten)
 
     @property
     def has_work(self) -> bool:
-        return bool(self.kernels or self.by_aten)
+        return bool(self.kernels or self.by_aten or self.fuses)
 
     def __call__(self, graph: fx.Graph) -> None:
         passes = _Passes(graph, self.passes)
@@ -174,6 +178,9 @@ class Splice(CustomGraphPass):
             found = passes.partition(self.products)
             with passes.run("splice"):
                 self._splice(graph, found, passes)
+        if self.fuses and was_channels_last:
+            with passes.run("fused convolutions"):
+                fuse_convolutions(graph)
         with passes.run("layout decision"):
             keep_decision(graph, was_channels_last)
         with passes.run("sort"):
@@ -198,7 +205,7 @@ class Splice(CustomGraphPass):
                 self.replaced.append(region.fingerprint)
 
     def uuid(self) -> tuple[Any, ...] | None:
-        ours = ("cudal1", code_version(), self._digest, self.products, *self.labels)
+        ours = ("cudal1", code_version(), self._digest, self.products, self.fuses, *self.labels)
         if self.previous is None:
             return ours
         theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None

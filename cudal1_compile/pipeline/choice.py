@@ -2,15 +2,16 @@
 
     inductor's warm-up -> of each rival, as it is compiled: its warm-up; until all are there `inductor` runs
     -> rounds in ABBA order: inductor aten all_kernels | all_kernels aten inductor | ...
-    at most 28 calls, with products 40, with captured ones 20 more; after two rounds two rivals go on at most
+    at most 28 calls, of more than three rivals 40, of captured ones 20 more; after two rounds two go on at most
     -> as many calls again where a gain shows that is not proven yet
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
 `inductor` is Inductor without kernels, `no_layout_opt` the same with convolutions in the layout that they are
-given, not in channels-last, `aten` the graph without Inductor (aten.py), a captured variant one that is compiled
-anyway, as a CUDA graph (captured.py). The first call waits for `inductor` alone; its rivals are compiled at the
-beginning of later calls, one a call, once the first calls are over (first_calls.py). Not in a thread: while any
-thread traces, Dynamo refuses each call of a compiled function.
+given, not in channels-last, `fused_convolutions` with cuDNN's calls of convolution and ReLU, `aten` the graph
+without Inductor (aten.py), a captured variant one that is compiled anyway, as a CUDA graph (captured.py). The
+first call waits for `inductor` alone; its rivals are compiled at the beginning of later calls, one a call, once
+the first calls are over (first_calls.py). Not in a thread: while any thread traces, Dynamo refuses each call of
+a compiled function.
 Every call is executed exactly once, by one variant, forward and backward as a pair. CUDA events around both are
 read when they are done; on a stream that has run dry they hold the host's time too. On a busy stream they do not,
 and the slack of the other variants' calls could hide the host's time for now: so it may not be more than

@@ -67,6 +67,7 @@ from cudal1_compile.runtime.target import Target, free_memory
 
 log = logging.getLogger(__name__)
 
+_PLAIN = ("inductor", "no_layout_opt", "aten")  # with nothing in place of what Inductor makes
 COMPILES_S = 30.0  # of a graph's variants: what one more might win is not worth a longer wait
 COLLECT_SHARE = 0.5  # of the time of Inductor's own compile
 MORE_S = 2.0  # that a first call may take beside Inductor's compile and budget_s
@@ -357,7 +358,12 @@ class Pipeline:
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
         by_aten, labels = self._by_aten(plan, choice), self.planner.labels
-        return Splice(previous, kernels, by_aten, self.products, self.passes, labels=labels)
+        fuses = choice not in _PLAIN and self._fuses(plan)
+        return Splice(previous, kernels, by_aten, self.products, self.passes, labels=labels, fuses=fuses)
+
+    def _fuses(self, plan: GraphPlanned) -> bool:
+        """Whether convolutions may run with their ReLU, which puts factors into their weights."""
+        return plan.fuses and "reassociates" in self.planner.labels
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""
@@ -417,17 +423,20 @@ class Pipeline:
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
         """What may be faster than Inductor without kernels; what has products comes before what has none.
 
-        One more with products, so that they push out nothing that could run without them.
+        One more with products, and with fused convolutions, so that they push out nothing else.
         """
         chosen = plan.chosen("all_kernels")
         free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.is_channels_last:
             free.append("no_layout_opt")
+        if fuses := self._fuses(plan):
+            free.append("fused_convolutions")
         ours: list[PlanChoice] = ["all_kernels"] if chosen else []
         if plan.chosen(plan.fewer_kernels) and plan.chosen(plan.fewer_kernels) != chosen:
             ours.append(plan.fewer_kernels)
         has_product = any(r.seen.has_product for r in plan.regions if r.fingerprint in chosen)
-        rivals = ([*ours, *reversed(free)] if has_product else [*free, *ours])[: self._usual_rivals + has_product]
+        most = self._usual_rivals + has_product + fuses
+        rivals = ([*ours, *reversed(free)] if has_product else [*free, *ours])[:most]
         if self._may_capture(plan):
             bases = ["inductor", *rivals]
             rivals += [name for name, base in CAPTURED.items() if base in bases and self._may_replay(plan, base)]

@@ -67,6 +67,10 @@ def _ending(plan: GraphPlanned) -> str:
     if plan.choice == "inductor":
         return "; no kernel is faster here, inductor runs" if plan.kernels("all_kernels") else "; inductor runs"
     base = CAPTURED.get(plan.choice, plan.choice)
-    runs = {"aten": "; aten runs, ", "no_layout_opt": "; convolutions keep their layout, "}.get(base, "; ")
+    runs = {
+        "aten": "; aten runs, ",
+        "no_layout_opt": "; convolutions keep their layout, ",
+        "fused_convolutions": "; convolutions with their ReLU by cuDNN, ",
+    }.get(base, "; ")
     runs += "recorded as a CUDA graph, " if plan.choice in CAPTURED else ""
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

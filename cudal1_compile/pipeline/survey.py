@@ -42,6 +42,7 @@ class Survey:
         self.refused: list[RefusedNode] = []
         self.phases: set[GraphPhase] = set()
         self.is_channels_last = False  # one of them
+        self.fuses = False  # one of them has a convolution that cuDNN may run with its ReLU
         self.why_not_captured = ""  # of one of them
         self.changed: tuple[int, ...] = ()  # inputs, of the last one, which holds the others
         self._device = device
@@ -53,6 +54,7 @@ class Survey:
     def add(self, graph: SeenGraph) -> None:
         self.phases.add(graph.phase)
         self.is_channels_last |= graph.is_channels_last
+        self.fuses |= graph.fusible > 0
         self.why_not_captured = self.why_not_captured or graph.why_not_captured
         if graph.phase != "backward":  # whose inputs are others
             self.changed = graph.changed
@@ -97,7 +99,7 @@ def unanswered(found: Survey) -> GraphPlanned:
     why_not = found.why_not_captured
     plan = GraphPlanned(regions, tuple(found.refused), found.is_channels_last, found.anchors)
     is_trained = "forward" in found.phases
-    return replace(plan, why_not_captured=why_not, changed=found.changed, is_trained=is_trained)
+    return replace(plan, why_not_captured=why_not, changed=found.changed, is_trained=is_trained, fuses=found.fuses)
 
 
 def fuses_with_neighbours(region: Region) -> bool:

@@ -6,12 +6,14 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from cudnn_on_the_cpu import cudnn_on_the_cpu
 from slow_cases import slow_but
 from test_backend_semantics import CASES, Case, _copy, _gradients, randn
 from torch import Tensor, fx, nn
@@ -256,6 +258,26 @@ def test_convolutions_may_keep_their_layout(
         assert lines(capsys) == [last]
 
 
+def test_convolutions_may_run_with_their_relu(
+    costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, us in (("fused_convolutions", 80.0), ("no_layout_opt", 200.0), ("aten", 300.0)):
+        monkeypatch.setitem(COST_US, name, us)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()).eval()
+    x = randn(2, 3, 9, 9)
+    with torch.no_grad(), cudnn_on_the_cpu(monkeypatch) as calls:
+        fast = compiled(model)
+        for _ in range(MAX_CALLS + 1):
+            torch.testing.assert_close(fast(x), model(x))
+        assert set(costs) == {"inductor", "aten", "no_layout_opt", "fused_convolutions"}
+        said = "; convolutions with their ReLU by cuDNN, 1.25x over inductor"
+        assert costs[-1] == "fused_convolutions" and lines(capsys)[-1].endswith(said)
+        new_process(monkeypatch)
+        calls.clear()
+        torch.testing.assert_close(compiled(model)(x), model(x))
+        assert len(calls) == 4 and lines(capsys)[-1].endswith(said), "the stored choice"
+
+
 def test_a_layout_that_the_user_wants_is_kept(costs: list[str]) -> None:
     conv = nn.Conv2d(3, 8, 3)
     for settings in ({"force_layout_optimization": True}, {"layout_optimization": False}):
@@ -309,6 +331,13 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
         ("hit = dot, hit channels-last", None, ("all_kernels", "no_products", "no_layout_opt", "aten")),
         ("hit = dot, hit channels-last", "CUDA graphs", ("all_kernels", "no_products", "no_layout_opt")),
         ("hit = dot channels-last", "no room", ("all_kernels", "no_layout_opt")),
+        ("untuned channels-last with ReLU", "no room", ("no_layout_opt", "fused_convolutions")),
+        (
+            "hit = dot, hit channels-last with ReLU",
+            None,
+            ("all_kernels", "no_products", "fused_convolutions", "no_layout_opt", "aten"),
+        ),
+        ("hit channels-last with ReLU", None, ("aten", "no_layout_opt", "fused_convolutions", "all_kernels")),
     ],
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
@@ -324,8 +353,13 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
     options = SimpleNamespace(capture="auto", inductor={"triton.cudagraphs": reason == "CUDA graphs"})
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     self.why_not_aten, self.job = lambda plan: reason, SimpleNamespace(options=options)
-    plan = GraphPlanned(tuple(regions), is_channels_last="channels-last" in outcomes)
+    self.planner = SimpleNamespace(labels=("exact", "reassociates"))
+    plan = GraphPlanned(
+        tuple(regions), is_channels_last="channels-last" in outcomes, fuses="with ReLU" in outcomes
+    )
     assert pipeline.Pipeline._rivals(self, plan) == rivals
+    self.planner.labels = ("exact",)
+    assert pipeline.Pipeline._rivals(self, replace(plan, fuses=False)) == pipeline.Pipeline._rivals(self, plan)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from cudal1_fx_passes.algebra.nodes import (
 
 LEAST = 1 << 16  # elements of the result, below which nothing is won
 LESS = 16  # times as many as the weight has, at least
-_LINKS = (aten.mul.Tensor, aten.div.Tensor, aten.add.Tensor, aten.sub.Tensor)
+MULTIPLIES = (aten.mul.Tensor, aten.div.Tensor)
+_LINKS = (*MULTIPLIES, aten.add.Tensor, aten.sub.Tensor)
 _PRODUCTS = (aten.mm.default, aten.addmm.default, aten.convolution.default)
 _VIEWS = (aten.reshape.default, aten.permute.default, aten.expand.default)
 _POOLING = inductor_prims._low_memory_max_pool_with_offsets
@@ -48,8 +49,8 @@ def scale_into_weight(node: fx.Node) -> fx.Node | None:
     """
     if node.target not in (*_LINKS, prims.convert_element_type.default) or sizes(node) is None:
         return None
-    source, links = _behind_links(node)
-    if source.kwargs or not is_only(source) or not any(link.target in _LINKS[:2] for link in links):
+    source, links = behind_links(node)
+    if source.kwargs or not is_only(source) or not any(link.target in MULTIPLIES for link in links):
         return None
     dtype = value(source).dtype
     if dtype == torch.float16 or value(node).dtype != dtype or not _is_read_whole(node):
@@ -66,7 +67,7 @@ def scale_into_weight(node: fx.Node) -> fx.Node | None:
     if is_convolution and ((adds and value(node).device.type != "cpu") or (rest[3] and rest[5] != 1)):
         return None
     make = Maker(node)
-    factor, shift = _folded(make, bias, links, _channels(source))
+    factor, shift = folded(make, bias, links, _channels(source))
     sides = [1] * len(sizes(weight) or ())
     sides[(1 if rest[3] else 0) if is_convolution else -1] = -1
     scaled = make(aten.mul.Tensor, make.wide(weight), make(aten.reshape.default, factor, sides))
@@ -100,7 +101,7 @@ def _channels(source: fx.Node) -> int:
     return (sizes(source) or ())[1 if source.target is aten.convolution.default else -1]
 
 
-def _behind_links(node: fx.Node) -> tuple[fx.Node, list[Link]]:
+def behind_links(node: fx.Node) -> tuple[fx.Node, list[Link]]:
     """Where the values come from, and what was done to them, the first first."""
     links: list[Link] = []
     while node.target not in _PRODUCTS and (not links or is_only(node)):
@@ -149,7 +150,7 @@ def _fit(source: fx.Node, links: list[Link]) -> bool:
     return all(prod(v) == 1 or (len(v) >= -axis and v[axis] == prod(v) == _channels(source)) for v in vectors)
 
 
-def _folded(make: Maker, bias: fx.Node | None, links: list[Link], count: int) -> tuple[fx.Node, fx.Node | None]:
+def folded(make: Maker, bias: fx.Node | None, links: list[Link], count: int) -> tuple[fx.Node, fx.Node | None]:
     """The factor and the shift of all links, each a value a channel."""
     wide = torch.promote_types(value(make.before).dtype, torch.float32)
     factor = make.full(1.0, [count], wide)
@@ -159,7 +160,7 @@ def _folded(make: Maker, bias: fx.Node | None, links: list[Link], count: int) ->
             continue
         if isinstance(other, fx.Node):
             other = make.wide(make(aten.reshape.default, other, [-1]))
-        if target in _LINKS[:2]:
+        if target in MULTIPLIES:
             factor = make(target, factor, other)
             shift = None if shift is None else make(target, shift, other)
         else:
