@@ -37,17 +37,17 @@ def randomised(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def run(module: Any, *given: Any, runs: Probe | None = None) -> tuple[Tensor, fx.Graph, int]:
+def run(module: Any, *given: Any, pays: Probe | None = None) -> tuple[Tensor, fx.Graph, int]:
     """The result by Inductor with the pass at its hook, the graph behind it, and how many were fused.
 
-    runs: what cuDNN is said to run; None: what it does.
+    pays: what is said to pay; None: what is measured to.
     """
     graphs: list[tuple[fx.Graph, int]] = []
 
     def put(graph: fx.Graph) -> None:
         expected = count_fusible(graph)
-        found = fuse_convolutions(graph, runs)
-        assert found == expected or runs is not None
+        found = fuse_convolutions(graph, pays)
+        assert found <= expected
         graphs.append((fx.Graph(graph.owning_module), found))
         graphs[-1][0].graph_copy(graph, {})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,23 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 from convolution_blocks import Block, randomised, run, targets
-from torch import Tensor, nn
+from torch import nn
 
-from cudal1_compile.inductor.fused_convolutions import FUSED, FUSED_SUM, _runs
+from cudal1_compile.inductor.fused_convolutions import FUSED, FUSED_SUM, _pays
 from cudal1_compile.pipeline import choice
 from cudal1_compile.pipeline.process_state import last_plans
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def anew() -> None:
+    """A module of other sizes would make them dynamic."""
+    torch._dynamo.reset()
+
+
+def everything(target: object, given: object, scales: bool) -> bool:
+    return True
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -26,7 +35,7 @@ def test_a_residual_block(dtype: torch.dtype) -> None:
     exact = randomised(Block(True)).cuda().double()
     module = copy.deepcopy(exact).to(dtype)
     x = torch.randn(4, 8, 24, 24, device="cuda", dtype=dtype)
-    got, graph, count = run(module, x)
+    got, graph, count = run(module, x, pays=everything)
     due = exact(x.double())
     slack = {torch.float32: 2e-3, torch.bfloat16: 5e-2, torch.float16: 5e-3}[dtype]
     torch.testing.assert_close(got.double(), due, rtol=slack, atol=slack * float(due.abs().max()))
@@ -39,22 +48,20 @@ def test_what_is_not_finite_comes_through() -> None:
     module = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU()).cuda()
     x = torch.randn(3, 8, 12, 12, device="cuda")
     x[0, 0, 5, 5], x[1, 0, 5, 5], x[2, 0, 5, 5] = torch.nan, torch.inf, -torch.inf
-    got, _, count = run(module, x)
+    got, _, count = run(module, x, pays=everything)
     assert count == 1 and torch.equal(got.isfinite(), module(x).isfinite())
     assert torch.equal(got.isnan(), module(x).isnan())
 
 
-def test_it_is_asked_whether_it_runs() -> None:
-    x, w = (torch.empty(size, device="meta", dtype=torch.float32) for size in ((2, 8, 9, 9), (4, 8, 3, 3)))
-
-    def asked(x: Tensor, w: Tensor, *rest: Any) -> bool:
-        given = [t.to("meta") for t in (x, w)]
+def test_it_is_measured_whether_it_pays() -> None:
+    def pays(size: tuple[int, ...], of_weight: tuple[int, ...], groups: int = 1) -> bool:
         with torch._subclasses.FakeTensorMode():
-            fake = [torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in given]
-        return _runs(FUSED, [*fake, *rest])
+            x, w = (torch.empty(s, device="cuda") for s in (size, of_weight))
+        return _pays(FUSED, [x, w, None, [1, 1], [0, 0], [1, 1], groups], False)
 
-    assert asked(x, w, None, [1, 1], [0, 0], [1, 1], 1)
-    assert not asked(x, w, None, [1, 1], [0, 0], [1, 1], 3), "eight channels are no three groups"
+    assert pays((16, 64, 128, 128), (64, 64, 1, 1))
+    assert not pays((16, 64, 128, 128), (64, 1, 3, 3), groups=64), "cuDNN's own is slow there"
+    assert not pays((2, 8, 9, 9), (4, 8, 11, 11)), "nothing is left"
 
 
 @pytest.mark.slow

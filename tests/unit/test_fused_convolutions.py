@@ -87,9 +87,9 @@ def test_a_half_type_that_may_overflow_keeps_its_factor() -> None:
         assert run(module)[2] == due
 
 
-def test_what_the_library_cannot_run_stays() -> None:
+def test_what_does_not_pay_stays() -> None:
     module, x = randomised(Block(False)), torch.randn(2, 8, 12, 10)
-    got, graph, count = run(module, x, runs=lambda target, given: target is FUSED_SUM)
+    got, graph, count = run(module, x, pays=lambda target, given, scales: target is FUSED_SUM)
     torch.testing.assert_close(got, module(x), rtol=1e-4, atol=1e-4)
     found = targets(graph)
     assert count == 1 and found.count(FUSED_SUM) == 1 and FUSED not in found
