@@ -5,7 +5,8 @@
 It has of a sum over all chunks the oracle's, rounded once: no number of the dtype is nearer, so that the tolerance
 of a sum is no wider than by what aten makes of it. Where aten's is not finite (joined of what it gives for chunks,
 in float32 where the dtype is a half type) it is that; so are a maximum and a minimum, which are one of their own
-terms. Scans go on from the oracle's sums; what aten adds within a chunk is of fewer terms than the whole.
+terms, and what may be of products in TF32, whose factors are rounded alike where they are equal: no sum averages
+that out. Scans go on from the oracle's sums; what aten adds within a chunk is of fewer terms than the whole.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ChunkNative:
 
     def __init__(self, whole: Program, places: Places, device: torch.device) -> None:
         self._whole, self._places, self._device = whole, places, device
+        self._has_tf32 = any(op.fn == "dot_tf32" for op in whole.ops)
         self._kept: dict[str, Tensor] = {}
         self._sums: dict[str, PartialSums] = {}
 
@@ -94,7 +96,7 @@ class ChunkNative:
         """oracle: what that has joined or concluded, of a float."""
         op, dtype = self._whole.op[name], TORCH_DTYPE[self._whole.op[name].dtype]
         found = concluded(op, self._sums[name].states["value"])
-        if oracle is not None and dtype.is_floating_point and op.fn not in _SELECTS:
+        if oracle is not None and dtype.is_floating_point and op.fn not in _SELECTS and not self._has_tf32:
             found = torch.where(found.to(dtype).isfinite(), oracle, found)
         if op.fn in SCANS:
             self._sums[name].states["value"] = (found,)
