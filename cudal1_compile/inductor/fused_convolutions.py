@@ -11,6 +11,7 @@ run, runs without NaN coming through, or takes longer for than for its convoluti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from math import prod
 from statistics import median
@@ -183,11 +184,14 @@ def _zeros(described: tuple[Sequence[int], torch.dtype, torch.device]) -> Tensor
 
 @cache
 def _prepare() -> None:
-    """Tells torch of their results' shapes, and Inductor of the layout."""
-    torch.library.register_fake("aten::cudnn_convolution_relu", lambda x, w, *rest: _fake(x, w, rest))
-    torch.library.register_fake(
-        "aten::cudnn_convolution_add_relu", lambda x, w, z, alpha, *rest: _fake(x, w, rest)
-    )
+    """Tells torch of their results' shapes, where it does not know them, and Inductor of the layout."""
+    fakes = {
+        "aten::cudnn_convolution_relu": lambda x, w, *rest: _fake(x, w, rest),
+        "aten::cudnn_convolution_add_relu": lambda x, w, z, alpha, *rest: _fake(x, w, rest),
+    }
+    for name, fake in fakes.items():
+        with suppress(RuntimeError):  # there is one
+            torch.library.register_fake(name, fake)
     for target in (FUSED, FUSED_SUM):
         lowering.make_fallback(target, _in_channels_last, warn=False)  # type: ignore[no-untyped-call]
 
