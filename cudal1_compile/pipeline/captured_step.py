@@ -108,10 +108,7 @@ class CapturedStep(Captured):
     ) -> list[Tensor | None]:
         """The gradients of a call whose tensors have moved before them, without the recording."""
         inputs = pair.inputs
-        lay = (
-            x.new_empty(0).set_(m, x.storage_offset(), x.shape, x.stride())
-            for x, m in zip(kept, memory, strict=True)
-        )
+        lay = map(_as_it_lay, kept, memory)
         then = dict(zip((*inputs.copied, *inputs.kept), (*inputs.copies, *lay), strict=True))
         given = [then[i].detach() for i in range(len(then))]
         wanted = [i for i, x in enumerate(pair.gradients) if x is not None]
@@ -187,6 +184,11 @@ class _Replayed(torch.autograd.Function):
         gradients = ctx.step.run_backward(ctx.pair, ctx.kept, ctx.memory, tangents)
         ctx.kept = ctx.memory = None
         return (None, None, *gradients)
+
+
+def _as_it_lay(x: Tensor, memory: UntypedStorage) -> Tensor:
+    """As long as that memory is not given up."""
+    return x.new_empty(0).set_(memory, x.storage_offset(), x.shape, x.stride()) if memory.nbytes() else x
 
 
 def _read_by_backward(outputs: Sequence[Any], given: Sequence[Tensor]) -> list[int]:

@@ -22,6 +22,7 @@ from cudal1_compile.judge.checks.division import Slices, cut_of
 from cudal1_compile.judge.checks.trial import Wrong
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.chunk_passes import ChunkPlan
+from cudal1_compile.judge.oracle.compare import Expected
 from cudal1_compile.judge.oracle.memory import oracle_bytes
 from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.timing.floor import Floor
@@ -275,6 +276,20 @@ def test_what_is_hidden_is_near_the_native_reference_or_the_oracle_decides(
         assert refusal is None and len(asked) == shown
     else:
         assert refusal is not None and f"the part from {low}, 0" in refusal and len(asked) > shown
+
+
+def test_what_may_be_anything_widens_nothing() -> None:
+    want, tolerance = (
+        torch.linspace(1.0, 2.0, 64, dtype=torch.float64),
+        torch.full((64,), 1e-6, dtype=torch.float64),
+    )
+    usual = cases.usual_share(Expected("out0", want, tolerance.clone(), None, 0.0))
+    assert 1e-7 < usual < 1e-6
+    tolerance[3], tolerance[7], tolerance[9], want[11] = 1e308, torch.inf, 5.0, torch.nan
+    assert cases.usual_share(Expected("out0", want, tolerance, want, 0.0)) == pytest.approx(usual, rel=0.1)
+    assert cases.usual_share(Expected("out0", want, None, None, 0.0)) == 0.0
+    tolerance[:] = torch.inf
+    assert cases.usual_share(Expected("out0", want, tolerance, None, 0.0)) == 0.0
 
 
 def test_the_oracle_forgives_what_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None:

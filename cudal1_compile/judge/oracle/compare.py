@@ -104,27 +104,33 @@ def expect_roughly(
 ) -> list[Expected]:
     """The native reference alone. shares: by output, as in `roughly`."""
     results = enumerate(zip(program.outputs, evaluate(program, inputs, sizes), strict=True))
-    return [roughly(o.name, program.output_dtype(o), native, (shares or {}).get(i)) for i, (o, native) in results]
+    return [
+        roughly(out.name, program.output_dtype(out), native, None if shares is None else shares[i])
+        for i, (out, native) in results
+    ]
 
 
 def roughly(name: str, dtype: str, native: Tensor, share: float | None = None) -> Expected:
-    """The native reference, give or take a share of each value's size; ROUGHLY where none is given."""
+    """The native reference, give or take a share of each value's size, ROUGHLY at most or where none is given."""
     if dtype not in ROUGHLY:
         return Expected(name, native, None, None, 0.0)
     want, special = native.double(), ~native.isfinite()
     size = _sizes(want.abs().masked_fill_(special, 0.0))
-    tolerance = size.mul_(ROUGHLY[dtype]).add_(TINIEST) if share is None else size.mul_(share)
+    most = ROUGHLY[dtype]
+    tolerance = size.mul_(most).add_(TINIEST) if share is None else size.mul_(min(share, most))
     return Expected(name, want, tolerance, native if bool(special.any()) else None, 0.0, inf)
 
 
 def usual_share(expected: Expected) -> float:
-    """The root mean square of the tolerance over that of the values' sizes; 0 of what is exact. Synchronises."""
+    """The root mean square of the tolerance over that of the values' sizes; 0 of what is exact. Synchronises.
+
+    Where a tolerance is no smaller than the value anything is right, which says nothing of the others.
+    """
     if expected.tolerance is None or expected.discrete:
         return 0.0
-    counts = expected.tolerance.isfinite() & expected.want.isfinite()
-    size, tolerance = (x.abs().masked_fill(~counts, 0.0) for x in (expected.want, expected.tolerance))
-    shares = torch.linalg.vector_norm(tolerance) / torch.linalg.vector_norm(_sizes(size))
-    return float(shares.nan_to_num(0.0))
+    size = _sizes(expected.want.abs().nan_to_num_(0.0, 0.0))
+    tolerance = expected.tolerance.masked_fill(~(expected.tolerance < size), 0.0)
+    return float((torch.linalg.vector_norm(tolerance) / torch.linalg.vector_norm(size)).nan_to_num(0.0))
 
 
 def _sizes(magnitudes: Tensor) -> Tensor:
