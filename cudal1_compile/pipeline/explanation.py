@@ -86,6 +86,8 @@ class GraphExplanation:
             lines.append(
                 "  convolutions: channels-last, or as they are where the first calls show it to be faster"
             )
+        if self.aten and self.plan.fuses:
+            lines.append("  with their ReLU: by cuDNN where that and the first calls show it to be faster")
         return "\n".join([*lines, *(d.text() for d in self.drawings)])
 
 

@@ -427,13 +427,18 @@ def test_why_not() -> None:
     assert aten.why_not(gm, inputs, {}, (), PLENTY) == "its tensors' sizes are not known"
 
 
-def test_explain_says_it() -> None:
+def test_explain_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [str(explain(fn, randn(32, 64), options={"target": "host"})) for fn in (model, F.dropout)]
     assert "aten in inductor's place: runs where the first calls show it to be faster" in told[0]
     assert "aten in inductor's place: never, under the same seed Inductor draws other random numbers" in told[1]
     assert not any("convolutions" in text for text in told)
     told = [str(explain(nn.Conv2d(3, 8, 3), randn(2, 3, 9, 9), options={"target": "host"}))]
     assert "convolutions: channels-last, or as they are where the first calls show it to be faster" in told[0]
+    assert "ReLU" not in told[0]
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    with torch.no_grad(), cudnn_on_the_cpu(monkeypatch):
+        told = [str(explain(layers, randn(2, 3, 9, 9), options={"target": "host"}))]
+    assert "with their ReLU: by cuDNN where that and the first calls show it to be faster" in told[0]
 
 
 def _same_aliases(ours: Any, theirs: Any) -> None:

@@ -81,6 +81,7 @@ def test_it_shows_what_is_collected(name: str, products: bool, monkeypatch: pyte
     for heard, collected in plans:
         assert seen_in(heard) == seen_in(collected) and seen_in(heard)
         assert heard.anchors == collected.anchors and heard.is_channels_last == collected.is_channels_last
+        assert heard.fuses == collected.fuses
         assert sorted(map(str, heard.refused)) == sorted(map(str, collected.refused))
     assert plans
 
