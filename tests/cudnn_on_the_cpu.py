@@ -33,7 +33,7 @@ def cudnn_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Strides]]
     library.impl("cudnn_convolution_relu", relu, "CPU")
     library.impl("cudnn_convolution_add_relu", add_relu, "CPU")
     monkeypatch.setattr(fused_convolutions, "DEVICE", "cpu")
-    monkeypatch.setattr(fused_convolutions, "_pays", lambda target, given, scales: True)
+    monkeypatch.setattr(fused_convolutions, "_pays", lambda node, scales: True)
     try:
         yield seen
     finally:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -31,17 +30,23 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICE = "cuda"
 PROBE_SHARE = 0.25  # of the free memory, for a first call on empty tensors
 
+SPOILT = 3  # places in which the next result may come to lie
 WARM_UPS, ROUNDS = 2, 5
 AHEAD_CYCLES = 200_000  # in which the host has asked for all that is timed
 
-# an operator, its arguments (tensors as fake ones), whether its weight has been scaled: whether it pays
-Probe = Callable[[Any, Sequence[Any], bool], bool]
+Probe = Callable[[fx.Node, bool], bool]  # a fused call, and whether its weight has been scaled: whether it pays
 
 
 class Found(NamedTuple):
     convolution: fx.Node
     links: list[Link]  # factors and shifts of its channels
     added: fx.Node | None  # of the result's shape
+
+
+def may_fuse() -> bool:
+    """Whether cuDNN may be called, and choose what it likes: its fused calls know no other way."""
+    cudnn = torch.backends.cudnn
+    return cudnn.enabled and not (cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
 
 
 def count_fusible(graph: fx.Graph) -> int:
@@ -56,8 +61,7 @@ def fuse_convolutions(graph: fx.Graph, pays: Probe | None = None) -> int:
         if (found := _find(node)) is None:
             continue
         new = _put(node, found)
-        given = [a.meta["val"] if isinstance(a, fx.Node) else a for a in new.args]
-        if (pays or _pays)(new.target, given, _scales(found.links)):
+        if (pays or _pays)(new, _scales(found.links)):
             new.meta = {k: v for k, v in node.meta.items() if k != "val"} | {"val": node.meta["val"]}
             node.replace_all_uses_with(new)
             count += 1
@@ -120,29 +124,35 @@ def _put(node: fx.Node, found: Found) -> fx.Node:
     return make(FUSED_SUM, x, weight, found.added, 1.0, *rest)
 
 
-def _pays(target: Any, given: Sequence[Any], scales: bool) -> bool:
-    described = tuple((tuple(x.shape), x.dtype, x.device) if isinstance(x, Tensor) else _plain(x) for x in given)
-    return _measured(
-        target, described, scales, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
-    )
+def _pays(node: fx.Node, scales: bool) -> bool:
+    values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
+    tensors = [*(v for v in values if isinstance(v, Tensor)), *[value(node)] * (SPOILT + 2)]
+    free, _ = torch.cuda.mem_get_info(value(node).device)
+    if sum(t.nbytes for t in tensors) > PROBE_SHARE * free:
+        return False
+    return _measured(node.target, tuple(map(_described, values)), scales, torch.backends.cudnn.allow_tf32)
 
 
-def _plain(x: Any) -> Any:
+def _described(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return tuple(x.shape), x.dtype, x.device
     return tuple(x) if isinstance(x, list | tuple) else x
 
 
 @cache
-def _measured(target: Any, described: Sequence[Any], scales: bool, *flags: bool) -> bool:
-    """Whether it runs on the device, and faster than the convolution and a pass. flags: cuDNN chooses by them."""
+def _measured(target: Any, described: Sequence[Any], scales: bool, allow_tf32: bool) -> bool:
+    """Whether it runs on the device, and faster than the convolution and a pass. allow_tf32: cuDNN's flag now."""
     with unset_fake_temporarily(), torch.no_grad():
         try:
-            tensors = [d for d in described if isinstance(d, tuple) and d and isinstance(d[0], tuple)]
-            free, _ = torch.cuda.mem_get_info(tensors[0][2])
-            if 3 * sum(prod(shape) * dtype.itemsize for shape, dtype, _ in tensors) > PROBE_SHARE * free:
-                return False
-            given: list[Any] = [_zeros(d) if d in tensors else d for d in described]
+            given = list(map(_made, described))
             given[0].fill_(torch.nan)
-            if not target(*given).isnan().all():
+            spoilt = [target(*given)]
+            if not spoilt[0].isnan().all():
+                return False
+            spoilt += [torch.full_like(spoilt[0], torch.nan) for _ in range(SPOILT)]
+            del spoilt  # torch gives cuDNN the result's own memory as a summand, times zero
+            given[0].zero_()
+            if target(*given).isnan().any():
                 return False
             return _us(lambda: _together(target, given, scales)) < _us(lambda: _apart(target, given))
         except RuntimeError:  # no engine, or no memory
@@ -176,7 +186,10 @@ def _us(run: Callable[[], None]) -> float:
     return median(found[WARM_UPS:])
 
 
-def _zeros(described: tuple[Sequence[int], torch.dtype, torch.device]) -> Tensor:
+def _made(described: Any) -> Any:
+    """Zeros, of what was a tensor."""
+    if not (isinstance(described, tuple) and described and isinstance(described[0], tuple)):
+        return described
     shape, dtype, device = described
     found = torch.zeros(shape, dtype=dtype, device=device)
     return found.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else found

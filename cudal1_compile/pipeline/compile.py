@@ -34,6 +34,7 @@ from cudal1_compile.errors import describe
 from cudal1_compile.inductor.aten import has_cuda_graphs, is_on_device, is_packaged, run_by_aten, why_not
 from cudal1_compile.inductor.backward import Backward
 from cudal1_compile.inductor.collect import SeenGraph, collect, without_full_collections
+from cudal1_compile.inductor.fused_convolutions import may_fuse
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import CAPTURED, GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import DYNAMOS, forget_symbols
@@ -363,7 +364,7 @@ class Pipeline:
 
     def _fuses(self, plan: GraphPlanned) -> bool:
         """Whether convolutions may run with their ReLU, which puts factors into their weights."""
-        return plan.fuses and "reassociates" in self.planner.labels
+        return plan.fuses and may_fuse() and "reassociates" in self.planner.labels
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""

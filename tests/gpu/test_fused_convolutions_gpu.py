@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 from convolution_blocks import Block, randomised, run, targets
 from torch import nn
 
-from cudal1_compile.inductor.fused_convolutions import FUSED, FUSED_SUM, _pays
+from cudal1_compile.inductor.fused_convolutions import FUSED, FUSED_SUM, _measured
 from cudal1_compile.pipeline import choice
 from cudal1_compile.pipeline.process_state import last_plans
 
@@ -26,7 +26,7 @@ def anew() -> None:
     torch._dynamo.reset()
 
 
-def everything(target: object, given: object, scales: bool) -> bool:
+def everything(node: object, scales: bool) -> bool:
     return True
 
 
@@ -55,9 +55,9 @@ def test_what_is_not_finite_comes_through() -> None:
 
 def test_it_is_measured_whether_it_pays() -> None:
     def pays(size: tuple[int, ...], of_weight: tuple[int, ...], groups: int = 1) -> bool:
-        with torch._subclasses.FakeTensorMode():
-            x, w = (torch.empty(s, device="cuda") for s in (size, of_weight))
-        return _pays(FUSED, [x, w, None, [1, 1], [0, 0], [1, 1], groups], False)
+        device = torch.device("cuda", 0)
+        tensors = (size, torch.float32, device), (of_weight, torch.float32, device)
+        return _measured(FUSED, (*tensors, None, (1, 1), (0, 0), (1, 1), groups), False, True)
 
     assert pays((16, 64, 128, 128), (64, 64, 1, 1))
     assert not pays((16, 64, 128, 128), (64, 1, 3, 3), groups=64), "cuDNN's own is slow there"

@@ -358,8 +358,12 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
         tuple(regions), is_channels_last="channels-last" in outcomes, fuses="with ReLU" in outcomes
     )
     assert pipeline.Pipeline._rivals(self, plan) == rivals
+    without = pipeline.Pipeline._rivals(self, replace(plan, fuses=False))
+    for flags in ({"enabled": False}, {"enabled": True, "deterministic": True}):
+        with torch.backends.cudnn.flags(**flags):
+            assert pipeline.Pipeline._rivals(self, plan) == without
     self.planner.labels = ("exact",)
-    assert pipeline.Pipeline._rivals(self, replace(plan, fuses=False)) == pipeline.Pipeline._rivals(self, plan)
+    assert pipeline.Pipeline._rivals(self, plan) == without
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ from cudnn_on_the_cpu import Strides, cudnn_on_the_cpu
 from torch import Tensor
 from torch.nn import functional as F
 
+from cudal1_compile.inductor import fused_convolutions
 from cudal1_compile.inductor.fused_convolutions import FUSED, FUSED_SUM
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +92,51 @@ def test_a_half_type_that_may_overflow_keeps_its_factor() -> None:
 
 def test_what_does_not_pay_stays() -> None:
     module, x = randomised(Block(False)), torch.randn(2, 8, 12, 10)
-    got, graph, count = run(module, x, pays=lambda target, given, scales: target is FUSED_SUM)
+    got, graph, count = run(module, x, pays=lambda node, scales: node.target is FUSED_SUM)
     torch.testing.assert_close(got, module(x), rtol=1e-4, atol=1e-4)
     found = targets(graph)
     assert count == 1 and found.count(FUSED_SUM) == 1 and FUSED not in found
+
+
+@pytest.mark.parametrize(
+    ("fault", "together_us", "due"),
+    [
+        ("", 1.0, True),
+        ("", 3.0, False),
+        ("loses NaN", 1.0, False),
+        ("reads what lay there", 1.0, False),
+        ("raises", 1.0, False),
+    ],
+)
+def test_it_is_measured_whether_it_pays(
+    fault: str, together_us: float, due: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU, with times made up."""
+    calls: list[str] = []
+
+    def fused(x: Tensor, w: Tensor, z: Tensor, alpha: float, bias: Tensor | None, *rest: Any) -> Tensor:
+        calls.append("together")
+        if fault == "raises":
+            raise RuntimeError("no engine")
+        found = F.relu(F.conv2d(x, w, bias, *rest) + alpha * z)
+        return (
+            found.nan_to_num()
+            if fault == "loses NaN"
+            else found + (torch.nan if fault.startswith("reads") else 0.0)
+        )
+
+    def us(run: Any) -> float:
+        calls.clear()
+        run()
+        return together_us if calls else 2.0
+
+    monkeypatch.setattr(fused_convolutions, "_us", us)
+    tensors = (
+        ((2, 4, 9, 9), torch.float32, CPU),
+        ((4, 4, 3, 3), torch.float32, CPU),
+        ((2, 4, 7, 7), torch.float32, CPU),
+    )
+    given = *tensors, 1.0, None, (1, 1), (0, 0), (1, 1), 1
+    for scales in (False, True):
+        assert fused_convolutions._measured.__wrapped__(fused, given, scales, True) == due
+    assert fault or calls == [], "last comes what runs apart"
