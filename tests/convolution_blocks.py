@@ -10,6 +10,7 @@ from torch._inductor import config
 from torch.nn import functional as F
 
 from cudal1_compile.inductor.fused_convolutions import Probe, count_fusible, fuse_convolutions
+from cudal1_fx_passes.importer.capture import capture_graphs
 
 
 class Block(nn.Module):
@@ -55,6 +56,15 @@ def run(module: Any, *given: Any, pays: Probe | None = None) -> tuple[Tensor, fx
         found = torch.compile(module)(*given)
     ((graph, count),) = graphs
     return found, graph, count
+
+
+def run_alone(module: Any, *given: Any, pays: Probe | None = None) -> tuple[Tensor, fx.Graph, int]:
+    """As run, but the graph runs as it is: nothing is compiled."""
+    (captured,) = capture_graphs(module, given)
+    count = fuse_convolutions(captured.gm.graph, pays)
+    captured.gm.recompile()
+    with torch.no_grad():
+        return captured.gm(*captured.inputs)[0], captured.gm.graph, count
 
 
 def targets(graph: fx.Graph) -> list[Any]:
