@@ -88,7 +88,9 @@ def _find(node: fx.Node) -> Found | None:
 def _behind(node: fx.Node, added: fx.Node | None) -> Found | None:
     """What a node has of a convolution, where that is all that reads it."""
     source, links = behind_links(node)
-    if source.target is not aten.convolution.default or not (links or source is node) or not is_only(source):
+    if source.target is not aten.convolution.default or source.kwargs or not is_only(source):
+        return None
+    if not (links or source is node):
         return None
     x, weight, bias, *_, is_transposed, _, groups = source.args
     assert isinstance(x, fx.Node) and isinstance(weight, fx.Node)
@@ -142,7 +144,7 @@ def _described(x: Any) -> Any:
 @cache
 def _measured(target: Any, described: Sequence[Any], scales: bool, allow_tf32: bool) -> bool:
     """Whether it runs on the device, and faster than the convolution and a pass. allow_tf32: cuDNN's flag now."""
-    with unset_fake_temporarily(), torch.no_grad():
+    with unset_fake_temporarily(), torch.no_grad(), torch.autocast("cuda", enabled=False):
         try:
             given = list(map(_made, described))
             given[0].fill_(torch.nan)
