@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import os
 import resource
@@ -221,6 +222,7 @@ def test_several_threads_may_ask_whether_a_fork_lives(server: ForkServer, tmp_pa
 def test_many_forks_leave_no_descriptor_and_no_process(server: ForkServer, tmp_path: Path) -> None:
     suite(first := Worker(fork_server=server, compiled=tmp_path), tmp_path)
     first.kill()
+    gc.collect()  # what other tests have left open would be closed meanwhile, and hide as many
     before = set(os.listdir("/proc/self/fd"))
     numbers = []
     for i in range(5):
@@ -229,7 +231,7 @@ def test_many_forks_leave_no_descriptor_and_no_process(server: ForkServer, tmp_p
             suite(worker, tmp_path, i)
             numbers.append(pid_of(worker))
         worker.kill()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
     assert not any(Path(f"/proc/{n}").exists() for n in numbers)
 
 
