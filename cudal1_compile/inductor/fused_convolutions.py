@@ -22,7 +22,7 @@ from torch._inductor import ir, lowering
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from cudal1_fx_passes.algebra.nodes import Maker, aten, is_only, prims, sizes, value
-from cudal1_fx_passes.algebra.weights import MULTIPLIES, Link, behind_links, folded
+from cudal1_fx_passes.algebra.weights import Link, behind_links, folded, scaled, scales
 
 FUSED = aten.cudnn_convolution_relu.default
 FUSED_SUM = aten.cudnn_convolution_add_relu.default
@@ -61,12 +61,11 @@ def fuse_convolutions(graph: fx.Graph, pays: Probe | None = None) -> int:
         if (found := _find(node)) is None:
             continue
         new = _put(node, found)
-        if (pays or _pays)(new, _scales(found.links)):
+        if (pays or _pays)(new, scales(found.links)):
             new.meta = {k: v for k, v in node.meta.items() if k != "val"} | {"val": node.meta["val"]}
             node.replace_all_uses_with(new)
             count += 1
-    if count:
-        graph.eliminate_dead_code()
+    graph.eliminate_dead_code()  # what was replaced, and calls that do not pay
     return count
 
 
@@ -99,13 +98,9 @@ def _behind(node: fx.Node, added: fx.Node | None) -> Found | None:
         return None
     if sizes(weight) is None or channels == groups != 1:  # cuDNN's of each channel alone takes five times as long
         return None
-    if _scales(links) and dtype == torch.float16:  # might overflow
+    if scales(links) and dtype == torch.float16:  # might overflow
         return None
     return Found(source, links, added) if bias is None or isinstance(bias, fx.Node) else None
-
-
-def _scales(links: Sequence[Link]) -> bool:
-    return any(link.target in MULTIPLIES for link in links)
 
 
 def _put(node: fx.Node, found: Found) -> fx.Node:
@@ -114,9 +109,8 @@ def _put(node: fx.Node, found: Found) -> fx.Node:
     assert isinstance(weight, fx.Node) and (bias is None or isinstance(bias, fx.Node))
     if found.links:
         factor, shift = folded(make, bias, found.links, value(source).shape[1])
-        if _scales(found.links):
-            scaled = make(aten.mul.Tensor, make.wide(weight), make(aten.reshape.default, factor, [-1, 1, 1, 1]))
-            weight = make.like(scaled, weight)
+        if scales(found.links):
+            weight = scaled(make, weight, factor, 0)
         bias = shift
     if bias is not None and value(bias).dtype != value(source).dtype:
         bias = make(prims.convert_element_type.default, bias, value(source).dtype)
@@ -126,13 +120,13 @@ def _put(node: fx.Node, found: Found) -> fx.Node:
     return make(FUSED_SUM, x, weight, found.added, 1.0, *rest)
 
 
-def _pays(node: fx.Node, scales: bool) -> bool:
+def _pays(node: fx.Node, is_scaled: bool) -> bool:
     values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
     tensors = [*(v for v in values if isinstance(v, Tensor)), *[value(node)] * (SPOILT + 2)]
     free, _ = torch.cuda.mem_get_info(value(node).device)
     if sum(t.nbytes for t in tensors) > PROBE_SHARE * free:
         return False
-    return _measured(node.target, tuple(map(_described, values)), scales, torch.backends.cudnn.allow_tf32)
+    return _measured(node.target, tuple(map(_described, values)), is_scaled, torch.backends.cudnn.allow_tf32)
 
 
 def _described(x: Any) -> Any:
@@ -142,7 +136,7 @@ def _described(x: Any) -> Any:
 
 
 @cache
-def _measured(target: Any, described: Sequence[Any], scales: bool, allow_tf32: bool) -> bool:
+def _measured(target: Any, described: Sequence[Any], is_scaled: bool, allow_tf32: bool) -> bool:
     """Whether it runs on the device, and faster than the convolution and a pass. allow_tf32: cuDNN's flag now."""
     with unset_fake_temporarily(), torch.no_grad(), torch.autocast("cuda", enabled=False):
         try:
@@ -156,13 +150,13 @@ def _measured(target: Any, described: Sequence[Any], scales: bool, allow_tf32: b
             given[0].zero_()
             if target(*given).isnan().any():
                 return False
-            return _us(lambda: _together(target, given, scales)) < _us(lambda: _apart(target, given))
+            return _us(lambda: _together(target, given, is_scaled)) < _us(lambda: _apart(target, given))
         except RuntimeError:  # no engine, or no memory
             return False
 
 
-def _together(target: Any, given: Sequence[Any], scales: bool) -> None:
-    if scales:
+def _together(target: Any, given: Sequence[Any], is_scaled: bool) -> None:
+    if is_scaled:
         given[1].mul(2.0)
     target(*given)
 

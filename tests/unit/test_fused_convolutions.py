@@ -96,6 +96,8 @@ def test_what_does_not_pay_stays() -> None:
     torch.testing.assert_close(got, module(x), rtol=1e-4, atol=1e-4)
     found = targets(graph)
     assert count == 1 and found.count(FUSED_SUM) == 1 and FUSED not in found
+    _, graph, count = run_alone(module, x, pays=lambda node, scales: False)
+    assert count == 0 and not {FUSED, FUSED_SUM} & set(targets(graph)), "nothing is left of the calls"
 
 
 @pytest.mark.parametrize(

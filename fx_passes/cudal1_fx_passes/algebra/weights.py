@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ from cudal1_fx_passes.algebra.nodes import (
 
 LEAST = 1 << 16  # elements of the result, below which nothing is won
 LESS = 16  # times as many as the weight has, at least
-MULTIPLIES = (aten.mul.Tensor, aten.div.Tensor)
-_LINKS = (*MULTIPLIES, aten.add.Tensor, aten.sub.Tensor)
+_MULTIPLIES = (aten.mul.Tensor, aten.div.Tensor)
+_LINKS = (*_MULTIPLIES, aten.add.Tensor, aten.sub.Tensor)
 _PRODUCTS = (aten.mm.default, aten.addmm.default, aten.convolution.default)
 _VIEWS = (aten.reshape.default, aten.permute.default, aten.expand.default)
 _POOLING = inductor_prims._low_memory_max_pool_with_offsets
@@ -50,7 +51,7 @@ def scale_into_weight(node: fx.Node) -> fx.Node | None:
     if node.target not in (*_LINKS, prims.convert_element_type.default) or sizes(node) is None:
         return None
     source, links = behind_links(node)
-    if source.kwargs or not is_only(source) or not any(link.target in MULTIPLIES for link in links):
+    if source.kwargs or not is_only(source) or not scales(links):
         return None
     dtype = value(source).dtype
     if dtype == torch.float16 or value(node).dtype != dtype or not _is_read_whole(node):
@@ -68,10 +69,7 @@ def scale_into_weight(node: fx.Node) -> fx.Node | None:
         return None
     make = Maker(node)
     factor, shift = folded(make, bias, links, _channels(source))
-    sides = [1] * len(sizes(weight) or ())
-    sides[(1 if rest[3] else 0) if is_convolution else -1] = -1
-    scaled = make(aten.mul.Tensor, make.wide(weight), make(aten.reshape.default, factor, sides))
-    weight = make.like(scaled, weight)
+    weight = scaled(make, weight, factor, (1 if rest[3] else 0) if is_convolution else -1)
     if shift is not None and value(shift).dtype != dtype:
         shift = make(prims.convert_element_type.default, shift, dtype)
     if is_convolution:
@@ -150,6 +148,17 @@ def _fit(source: fx.Node, links: list[Link]) -> bool:
     return all(prod(v) == 1 or (len(v) >= -axis and v[axis] == prod(v) == _channels(source)) for v in vectors)
 
 
+def scales(links: Sequence[Link]) -> bool:
+    return any(link.target in _MULTIPLIES for link in links)
+
+
+def scaled(make: Maker, weight: fx.Node, factor: fx.Node, dim: int) -> fx.Node:
+    """A weight times a factor along one of its dims, in its own dtype."""
+    sides = [1] * value(weight).dim()
+    sides[dim] = -1
+    return make.like(make(aten.mul.Tensor, make.wide(weight), make(aten.reshape.default, factor, sides)), weight)
+
+
 def folded(make: Maker, bias: fx.Node | None, links: list[Link], count: int) -> tuple[fx.Node, fx.Node | None]:
     """The factor and the shift of all links, each a value a channel."""
     wide = torch.promote_types(value(make.before).dtype, torch.float32)
@@ -160,7 +169,7 @@ def folded(make: Maker, bias: fx.Node | None, links: list[Link], count: int) -> 
             continue
         if isinstance(other, fx.Node):
             other = make.wide(make(aten.reshape.default, other, [-1]))
-        if target in MULTIPLIES:
+        if target in _MULTIPLIES:
             factor = make(target, factor, other)
             shift = None if shift is None else make(target, shift, other)
         else:
